@@ -1,0 +1,208 @@
+package replicate
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"felix/core"
+	"felix/fanout"
+	"felix/netio/wire"
+)
+
+// Kind is what a stream is used for. It is recorded and not enforced.
+type Kind uint8
+
+const (
+	KindStream Kind = iota
+	KindQueue
+)
+
+var kindNames = [...]string{"Stream", "Queue"}
+
+// String returns the name in the catalog's JSON.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// ParseKind reads a name.
+func ParseKind(name string) (Kind, bool) {
+	return parseName[Kind](kindNames[:], name)
+}
+
+// Consistency is who has a record before it is acknowledged. It is recorded; there is one copy.
+type Consistency uint8
+
+const (
+	ConsistencyLeader Consistency = iota
+	ConsistencyQuorum
+)
+
+var consistencyNames = [...]string{"Leader", "Quorum"}
+
+// String returns the name in the catalog's JSON.
+func (c Consistency) String() string {
+	if int(c) < len(consistencyNames) {
+		return consistencyNames[c]
+	}
+	return fmt.Sprintf("Consistency(%d)", uint8(c))
+}
+
+// ParseConsistency reads a name.
+func ParseConsistency(name string) (Consistency, bool) {
+	return parseName[Consistency](consistencyNames[:], name)
+}
+
+// Delivery is the promise to readers. It is recorded and read by nobody.
+type Delivery uint8
+
+const (
+	AtLeastOnce Delivery = iota
+	AtMostOnce
+)
+
+var deliveryNames = [...]string{"AtLeastOnce", "AtMostOnce"}
+
+// String returns the name in the catalog's JSON.
+func (d Delivery) String() string {
+	if int(d) < len(deliveryNames) {
+		return deliveryNames[d]
+	}
+	return fmt.Sprintf("Delivery(%d)", uint8(d))
+}
+
+// ParseDelivery reads a name.
+func ParseDelivery(name string) (Delivery, bool) {
+	return parseName[Delivery](deliveryNames[:], name)
+}
+
+func parseName[T ~uint8](names []string, name string) (T, bool) {
+	for i, n := range names {
+		if n == name {
+			return T(i), true
+		}
+	}
+	return 0, false
+}
+
+// Retention bounds what a stream keeps, besides the bounds of its rings. Zero fields bound nothing.
+type Retention struct {
+	MaxAge       time.Duration // of a record; looked at about once a second. At least one second
+	MaxSizeBytes int64         // of each shard, encoded; the newest frame stays
+}
+
+// StreamConfig is what a stream is created with. Everything but OnSlow and Retention is fixed for its life.
+type StreamConfig struct {
+	Tenant, Namespace, Name string
+
+	Shards            uint32 // 1 to MaxShards; 0 means 1
+	Routing           wire.Routing
+	Kind              Kind
+	Durable           bool
+	OnSlow            fanout.Policy // what happens to a frame for a subscriber whose queue is full
+	Retention         Retention
+	ReplicationFactor uint32 // recorded; 0 means 1
+	Consistency       Consistency
+	Delivery          Delivery
+	Region            string // recorded
+}
+
+// A Stream is an immutable handle: it can be kept, and is good until the stream is deleted. What may change is read through
+// methods, from any goroutine.
+type Stream struct {
+	// ID is never used again, also not for a stream of the same name. Above 0.
+	ID uint64
+	// Generation is the catalog revision that created the stream.
+	Generation uint64
+	// Config is as created, defaults filled in. What Patch changes is in Settings.
+	Config StreamConfig
+	// Shards are in order of their index.
+	Shards []*Shard
+
+	auto     bool // created by Ensure
+	settings atomic.Pointer[Settings]
+	gone     atomic.Bool
+}
+
+// Settings are the fields of a StreamConfig that a Patch changes.
+type Settings struct {
+	OnSlow    fanout.Policy // holds for subscriptions made from now on
+	Retention Retention
+	Revision  uint64 // of the catalog that set them
+}
+
+// newStream makes a stream with its shards. They are dealt to the hosts from a place that the id decides, so that the shards of a
+// stream, and the first shards of many streams, spread evenly. An idle stream of one shard takes less than 1 KiB.
+func newStream(id, revision uint64, cfg StreamConfig, hosts []*Host) *Stream {
+	s := &Stream{ID: id, Generation: revision, Config: cfg, Shards: make([]*Shard, cfg.Shards)}
+	s.settings.Store(&Settings{OnSlow: cfg.OnSlow, Retention: cfg.Retention, Revision: revision})
+	first := mix(id)
+	for i := range s.Shards {
+		h := hosts[(first+uint64(i))%uint64(len(hosts))]
+		shard := &Shard{stream: s, host: h, index: uint32(i)}
+		shard.ring.Init(h.local, &shard.topic, 0)
+		shard.ring.Retain(cfg.Retention.MaxSizeBytes, cfg.Retention.MaxAge.Microseconds())
+		shard.topic.Init(h.local, shard, shard)
+		s.Shards[i] = shard
+	}
+	return s
+}
+
+// mix spreads ids that follow each other over 64 bits: the finisher of splitmix64.
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return (x ^ x>>31) >> 1 // room for an index on top
+}
+
+// ShardFor returns the shard of a key. Without a key it is shard 0; an empty key is a key.
+func (s *Stream) ShardFor(key []byte, hasKey bool) *Shard {
+	return s.Shards[wire.ShardOf(s.Config.Routing, key, hasKey, s.Config.Shards)]
+}
+
+// Settings returns what holds now.
+func (s *Stream) Settings() Settings { return *s.settings.Load() }
+
+// Gone reports whether the stream was deleted. Its shards learn it a moment later, each on its loop.
+func (s *Stream) Gone() bool { return s.gone.Load() }
+
+// current returns the configuration with what was patched.
+func (s *Stream) current() StreamConfig {
+	cfg, set := s.Config, s.settings.Load()
+	cfg.OnSlow, cfg.Retention = set.OnSlow, set.Retention
+	return cfg
+}
+
+// eachOwner calls f with every host that has shards of the stream, on the host's loop, and returns when all calls have. Loops that
+// are closed are left out: nothing runs on them any more. When ctx ends first the calls go on without the caller.
+func (s *Stream) eachOwner(ctx context.Context, f func(l *core.Loop, shards []*Shard)) error {
+	byHost := make(map[*Host][]*Shard)
+	for _, shard := range s.Shards {
+		byHost[shard.host] = append(byHost[shard.host], shard)
+	}
+	done := make(chan struct{}, len(byHost)) // never blocks a loop
+	waiting := 0
+	for h, shards := range byHost {
+		task := core.Func(func(l *core.Loop) {
+			f(l, shards)
+			done <- struct{}{}
+		})
+		if h.loop.PostOffCore(task) == nil {
+			waiting++
+		}
+	}
+	for range waiting {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
