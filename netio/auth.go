@@ -1,0 +1,93 @@
+package netio
+
+import (
+	"errors"
+	"fmt"
+
+	"felix/netio/wire"
+)
+
+const (
+	// serverFlags are the frame layouts this broker writes and reads (WIRE section 19).
+	serverFlags = wire.FlagPublishBatch | wire.FlagEventBatch | wire.FlagEventBatchShared | wire.FlagPublishAcked | wire.FlagPublishAck |
+		wire.FlagEventOffsets | wire.FlagPublishKeyed | wire.FlagPublishIdempotent | wire.FlagAckCode | wire.FlagAckDetail | wire.FlagAckOffset
+
+	// serverFeatures are the requests and behaviours this broker serves.
+	serverFeatures = wire.FeatureTopology | wire.FeatureStreamShards | wire.FeatureIdempotentProducer | wire.FeatureErrorCodes |
+		wire.FeatureUnsupported | wire.FeatureSequenceReused | wire.FeaturePublishPipeline | wire.FeatureStreamPublishWindow |
+		wire.FeatureShardOwners | wire.FeatureSubscribeQueue |
+		wire.FeatureStreamDeleted | wire.FeaturePublishWidth | wire.FeatureExplicitShard
+
+	pipelineFeatures = wire.FeaturePublishPipeline | wire.FeatureStreamPublishWindow
+)
+
+// authenticate takes the first frame of a stream. Any other frame than auth ends it.
+func (st *stream) authenticate(h wire.Header, body []byte) error {
+	server := st.conn.server
+	if h.Flags != 0 {
+		server.counts.authFailures.Add(1)
+		st.refuse(wire.CodeUnauthenticated, fmt.Sprintf("a stream begins with auth, not with a frame with flags %#04x", uint16(h.Flags)))
+		return errEndStream
+	}
+	m, err := wire.ParseMessage(body)
+	if err != nil {
+		server.counts.malformed.Add(1)
+		st.refuse(wire.CodeInvalidRequest, err.Error())
+		return errEndStream
+	}
+	auth, ok := m.(*wire.Auth)
+	if !ok {
+		server.counts.authFailures.Add(1)
+		st.refuse(wire.CodeUnauthenticated, fmt.Sprintf("a stream begins with auth, not with %s", m.MessageType()))
+		return errEndStream
+	}
+	// Read the offer before anything is refused: it says which errors the client can read.
+	st.flags = auth.OfferedFlags()
+	if auth.HasClientFeatures {
+		st.features = auth.ClientFeatures
+	}
+	if server.draining.Load() {
+		st.refuse(wire.CodeDraining, "broker is shutting down; connect to another one")
+		return errEndStream
+	}
+	if err := st.conn.verify(auth.TenantID, auth.Token); err != nil {
+		server.counts.authFailures.Add(1)
+		code := wire.CodeUnauthenticated
+		if errors.Is(err, ErrForbidden) {
+			code = wire.CodeForbidden
+		}
+		st.refuse(code, err.Error())
+		return errEndStream
+	}
+	st.tenant = auth.TenantID
+	st.tenantID = wire.KeyHash([]byte(auth.TenantID))
+	st.authenticated.Store(true)
+	st.conn.ticket.authenticate()
+	if st.send == nil {
+		return nil
+	}
+	if !auth.HasClientFlags {
+		return st.reply(&wire.OK{})
+	}
+	return st.reply(st.authOK(auth))
+}
+
+// authOK says what is served, and nothing that the client did not offer to read.
+func (st *stream) authOK(auth *wire.Auth) *wire.AuthOK {
+	server := st.conn.server
+	m := &wire.AuthOK{ServerFlags: serverFlags & auth.ClientFlags}
+	if server.announced() {
+		m.ListenerPorts = server.ports
+	}
+	if !auth.HasClientFeatures {
+		return m
+	}
+	served := serverFeatures
+	if server.limits.PublishWindow > 0 && auth.ClientFeatures.Has(wire.FeaturePublishPipeline) {
+		m.PublishWindow, m.HasPublishWindow = uint32(server.limits.PublishWindow), true
+	} else if server.limits.PublishWindow < 0 {
+		served &^= pipelineFeatures
+	}
+	m.ServerFeatures, m.HasServerFeatures = served.For(auth.ClientFeatures), true
+	return m
+}

@@ -1,0 +1,195 @@
+package netio
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"felix/core"
+	"felix/replicate"
+)
+
+// Config is what a Server is built from. Fields marked "zero means" have a default; the others are required.
+// It is copied by Listen and fixed from then on.
+type Config struct {
+	// Group holds the cores. The server adds its agents to every loop, so Listen must run before Group.Start.
+	Group *core.Group
+	// Catalog resolves stream names.
+	Catalog *replicate.Catalog
+
+	// Listen is the address of the shared port. Port 0 takes an ephemeral one.
+	Listen netip.AddrPort
+	// Listeners is the number of listening cores, 1..number of cores. Zero means one per core. One means the
+	// shared port only: no core has a port of its own.
+	Listeners int
+	// ListenerPorts are the own ports of the listening cores. Empty means the port of Listen plus 1, 2, ... or
+	// ephemeral ones when that is 0. Otherwise there is one entry per listening core; 0 is an ephemeral port.
+	ListenerPorts []uint16
+	// Advertise is the host or host:port clients are told, "" for the bind address. See Server.announce.
+	Advertise string
+	// NodeID names this broker to clients; cores are NodeID.0, NodeID.1, ... Zero means "felix".
+	NodeID string
+
+	// TLS holds the certificate. NextProtos is set per ClientHello and need not be given.
+	TLS *tls.Config
+	// RequireALPN refuses clients that offer no ALPN at all.
+	RequireALPN bool
+	// MaxPacketBytes bounds the QUIC packets sent: 1,200..1,452, zero means 1,452. On loopback packets have this size
+	// from the start; elsewhere they start at 1,280 and path MTU discovery goes up to 1,452, or, below that, they
+	// have this size without discovery.
+	MaxPacketBytes int
+	// ResetSecret derives the stateless reset key of each socket; TokenKey seals Retry tokens. Both last as long
+	// as the data directory, so that clients of an earlier process notice a restart at once.
+	ResetSecret, TokenKey [32]byte
+
+	// Authenticate checks the tenant and token of a stream. It must not block. It is called once per stream;
+	// an error is answered with unauthenticated, or forbidden when it wraps ErrForbidden.
+	Authenticate func(tenant, token string) error
+
+	Limits Limits
+
+	// Rand makes producer ids. Nil means crypto/rand.
+	Rand io.Reader
+
+	// DrainLinger is how long Close waits for peers to finish reading what was written. Zero means 100 ms.
+	DrainLinger time.Duration
+
+	// Logger gets one line per event that an operator acts on. Nil means none.
+	Logger *slog.Logger
+}
+
+// ErrForbidden marks an authentication error that is about rights, not about who the client is.
+var ErrForbidden = errors.New("forbidden")
+
+// Limits bounds what peers can make the server hold. The zero value of a field means its default; -1 switches a
+// limit off where the field says so.
+type Limits struct {
+	// Connections is the number of client connections, 8,192 by default; -1 means no limit. Beyond it a handshake is refused with
+	// CONNECTION_REFUSED.
+	Connections int
+	// ConnectionsPerIP is the share of one source address, 512 by default; -1 means no limit. Refused likewise.
+	ConnectionsPerIP int
+	// UnauthenticatedPerIP and Unauthenticated bound connections without an authenticated stream: 64 per
+	// source address (loopback is exempt) and 512 in all. Refused likewise.
+	UnauthenticatedPerIP, Unauthenticated int
+	// AuthTimeout closes a connection without an authenticated stream with code 1. Default 10 s; -1 means never.
+	AuthTimeout time.Duration
+	// PreauthFrameBytes bounds the payload of a frame on an unauthenticated stream, 64 KiB by default. The
+	// stream ends from the header alone.
+	PreauthFrameBytes int
+	// PreauthStreams is how many unauthenticated streams of a connection are read at a time, 16 by default.
+	// Further ones wait.
+	PreauthStreams int
+	// FrameBytes bounds the payload of a frame, 16 MiB by default and at most. A larger one is answered with
+	// invalid_request where there is somebody to answer, and ends the stream.
+	FrameBytes int
+	// Subscriptions per connection, 4,096 by default; then limit_exceeded.
+	Subscriptions int
+	// SubscriberQueue is the default depth of a subscriber's queue in envelopes, 512; SubscriberQueueMax bounds
+	// what a client may ask for, 4,096.
+	SubscriberQueue, SubscriberQueueMax int
+	// PublishWindow is how many acked publishes of a stream may be unanswered, 256 by default. -1 grants no
+	// pipelining to clients; the bound stays.
+	PublishWindow int
+	// UnackedWindow is how many publishes without ack of a stream may wait for a slot, 1,024 by default. Then
+	// the stream is not read and QUIC flow control paces the publisher.
+	UnackedWindow int
+	// ConnectionBytes and IngressBytes bound the publish bytes held for one connection (16 MiB) and in all
+	// (64 MiB). A stream that gets none is not read.
+	ConnectionBytes, IngressBytes int64
+	// Slots is the ingress depth of a core in publish frames, 512 by default.
+	Slots int
+	// Streams and UniStreams are the client's open streams per connection: 1,024 and 64 by default.
+	Streams, UniStreams int
+	// Receive windows. Defaults: 16 KiB a stream and 32 KiB a connection at first, 16 and 64 MiB at most.
+	InitialStreamWindow, InitialConnectionWindow, MaxStreamWindow, MaxConnectionWindow int
+}
+
+const (
+	defaultPublishWindow = 256
+	maxFrameBytesLimit   = 16 << 20
+	// minPacketBytes is what QUIC demands of every path (RFC 9000, section 14).
+	minPacketBytes = 1200
+	// maxPacketBytesStock is quic-go's largest packet buffer (v0.65.0, protocol.MaxPacketBufferSize).
+	maxPacketBytesStock = 1452
+)
+
+// withDefaults returns l with its zero fields filled in.
+func (l Limits) withDefaults() Limits {
+	set := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	set(&l.Connections, 8192)
+	set(&l.ConnectionsPerIP, 512)
+	set(&l.UnauthenticatedPerIP, 64)
+	set(&l.Unauthenticated, 512)
+	set(&l.PreauthFrameBytes, 64<<10)
+	set(&l.PreauthStreams, 16)
+	set(&l.FrameBytes, maxFrameBytesLimit)
+	set(&l.Subscriptions, 4096)
+	set(&l.SubscriberQueue, 512)
+	set(&l.SubscriberQueueMax, 4096)
+	set(&l.PublishWindow, defaultPublishWindow)
+	set(&l.UnackedWindow, 1024)
+	set(&l.Slots, 512)
+	set(&l.Streams, 1024)
+	set(&l.UniStreams, 64)
+	set(&l.InitialStreamWindow, 16<<10)
+	set(&l.InitialConnectionWindow, 32<<10)
+	set(&l.MaxStreamWindow, 16<<20)
+	set(&l.MaxConnectionWindow, 64<<20)
+	if l.AuthTimeout == 0 {
+		l.AuthTimeout = 10 * time.Second
+	}
+	if l.ConnectionBytes == 0 {
+		l.ConnectionBytes = 16 << 20
+	}
+	if l.IngressBytes == 0 {
+		l.IngressBytes = 64 << 20
+	}
+	return l
+}
+
+// Validate reports every value of l that is out of bounds, and the relations between limits that do not hold.
+// Zero fields count as their defaults.
+func (l Limits) Validate() error {
+	l = l.withDefaults()
+	var problems []error
+	bound := func(name string, value, low, high int64) {
+		if value < low || value > high {
+			problems = append(problems, fmt.Errorf("%s is %d; give a value from %d to %d", name, value, low, high))
+		}
+	}
+	bound("connections", int64(l.Connections), -1, 1<<20)
+	bound("connections per IP", int64(l.ConnectionsPerIP), -1, 1<<20)
+	bound("unauthenticated connections per IP", int64(l.UnauthenticatedPerIP), 1, 1<<20)
+	bound("unauthenticated connections", int64(l.Unauthenticated), 1, 1<<20)
+	bound("frame bytes", int64(l.FrameBytes), 1<<10, maxFrameBytesLimit)
+	bound("frame bytes before authentication", int64(l.PreauthFrameBytes), 1<<10, maxFrameBytesLimit)
+	bound("streams before authentication", int64(l.PreauthStreams), 1, 1<<16)
+	bound("subscriptions per connection", int64(l.Subscriptions), 1, 1<<20)
+	bound("subscriber queue", int64(l.SubscriberQueue), 1, 1<<16)
+	bound("subscriber queue maximum", int64(l.SubscriberQueueMax), 1, 1<<16)
+	bound("publish window", int64(l.PublishWindow), -1, 1<<16)
+	bound("unacked window", int64(l.UnackedWindow), 1, 1<<16)
+	bound("ingress slots per core", int64(l.Slots), 1, 1<<20)
+	bound("streams per connection", int64(l.Streams), 41, 1<<16)
+	bound("unidirectional streams per connection", int64(l.UniStreams), 1, 1<<16)
+	bound("connection bytes", l.ConnectionBytes, int64(l.FrameBytes), 1<<40)
+	if l.ConnectionBytes > l.IngressBytes {
+		problems = append(problems, fmt.Errorf("connection bytes (%d) exceed ingress bytes (%d); lower the first or raise the second", l.ConnectionBytes, l.IngressBytes))
+	}
+	if l.SubscriberQueue > l.SubscriberQueueMax {
+		problems = append(problems, fmt.Errorf("subscriber queue (%d) exceeds its maximum (%d); lower the first or raise the second", l.SubscriberQueue, l.SubscriberQueueMax))
+	}
+	if l.InitialStreamWindow > l.MaxStreamWindow || l.InitialConnectionWindow > l.MaxConnectionWindow {
+		problems = append(problems, errors.New("an initial receive window exceeds its maximum; lower the initial one"))
+	}
+	return errors.Join(problems...)
+}

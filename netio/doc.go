@@ -1,0 +1,61 @@
+// Package netio is where Go's goroutines meet the loops of the cores: QUIC listeners, connections, streams, admission
+// at the door, and the answers.
+//
+// It owns sockets, connections and streams. It leaves shards and the catalog to replicate, subscriptions to fanout,
+// bytes on the wire to netio/wire, and datagrams to netio/udp.
+//
+// # The way of a publish
+//
+//	stream reader     readLoop waits for a byte, borrows a chunk, reads what is there, parses every whole frame in place
+//	                  and gathers the publishes of one read in a run
+//	session's loop    run.Run: a slot or a place among the waiters for each publish, then its shard
+//	  (other core)    parcel.Run: publishes for the shards of another core cross the ring together, and come back together
+//	owner's loop      replicate.Shard.Append, which calls publish.OnAppended
+//	session's loop    stream.settle: answers in request order; ingress.Work sends the answers of a pass in one write
+//
+// # Threads
+//
+// A connection belongs to the core whose socket accepted it. Its goroutines (one per stream that reads, one per event
+// stream that writes) post to that core's inbox only. A publish is owned by the reader until its run is posted, then
+// by the loop it is on: the session's, the shard owner's, and the session's again. Nothing on that way takes a lock;
+// the byte budgets and the connection counts at the door are atomics with a queue behind them.
+//
+// The loop writes answers itself with TryWriteAll, which never blocks; a stream whose peer does not read gets a
+// goroutine that waits in its place. It ends with the stream.
+//
+// # States of a stream
+//
+//	unauthenticated --auth--> authenticated --FIN, reset, bad frame, drain--> finishing --last answer--> closed
+//
+// A finishing stream reads nothing more. Every publish it has accepted is answered before its sending side closes.
+//
+// # Invariants
+//
+//  1. A publish is finished exactly once, on its session's loop; its slot, its window credit and its share of the chunk
+//     come back there and nowhere else.
+//  2. Answers leave a stream in request order. An answer is owed for every acked publish and for nothing else.
+//  3. A chunk is recycled when no publish read from it is open. Memory charged to the byte budgets is the memory of
+//     the chunks that are out.
+//  4. A stream reader holds a chunk only while it holds part of a frame or hands publishes on, never while it waits
+//     at a frame boundary.
+//  5. A frame with a flag the broker does not know is refused, never masked.
+//  6. Identity belongs to the stream: tenant, flags and features come from the stream's own auth.
+//
+// # Limits
+//
+// Limits holds every bound with its default; each says what happens there. Besides: chunks of 4 to 64 KiB, larger only for a
+// frame that needs it; 4 KiB carried over between reads of a stream; 1,024 widths remembered per stream.
+//
+// # Decisions
+//
+//   - Two transports per listening core, one on the shared port and one on a port of its own. Connection IDs carry the
+//     core in their first byte, so that a connection keeps its core when the client's address changes.
+//   - Answers are written by the loop. A goroutine hop per wake-up costs more than TryWriteAll, which copies up to a
+//     packet into the frame that leaves next.
+//   - A subscription's event stream is opened after the subscription is registered and before subscribed is answered,
+//     so that a cursor error opens no stream and a missing stream credit is seen by the one who asks.
+//   - The live_offset clients are told is 2^52 above the tail (wire.LiveOffsetUnreached): published clients then leave pacing to QUIC
+//     flow control and the broker's queue decides what a slow subscriber gets. WIRE section 9 has the reasons.
+//
+// Start reading at Server.Listen, then conn.go, stream.go, publish.go, ingress.go, subscribe.go.
+package netio

@@ -1,0 +1,134 @@
+package netio
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/puzpuzpuz/xsync/v3"
+	"github.com/quic-go/quic-go"
+)
+
+// A gate counts connections and refuses those beyond its limits before their handshake, so that a refused peer costs
+// one packet. It may be used from any goroutine.
+type gate struct {
+	limits Limits
+	perIP  *xsync.MapOf[netip.Addr, ipCount] // an entry exists while it counts something
+
+	connections, unauthenticated atomic.Int64
+
+	refusedLimit, refusedPerIP, refusedUnauthenticated atomic.Uint64
+}
+
+type ipCount struct{ connections, unauthenticated int }
+
+// A ticket is one connection's place at the gate. It comes back when the connection's context ends.
+type ticket struct {
+	gate          *gate
+	ip            netip.Addr
+	authenticated atomic.Bool
+}
+
+// ticketKey finds the ticket in a connection's context.
+type ticketKey struct{}
+
+var (
+	errGateFull            = errors.New("too many connections")
+	errGateIP              = errors.New("too many connections from this address")
+	errGateUnauthenticated = errors.New("too many connections that have not authenticated")
+)
+
+func newGate(limits Limits) *gate {
+	return &gate{limits: limits, perIP: xsync.NewMapOf[netip.Addr, ipCount]()}
+}
+
+// connContext is the transport's ConnContext hook: an error refuses the connection with CONNECTION_REFUSED.
+func (g *gate) connContext(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+	t := &ticket{gate: g}
+	if udp, ok := info.RemoteAddr.(*net.UDPAddr); ok {
+		t.ip = udp.AddrPort().Addr().Unmap()
+	}
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	ctx = context.WithValue(ctx, ticketKey{}, t)
+	context.AfterFunc(ctx, t.leave)
+	return ctx, nil
+}
+
+// enter counts the connection, or nothing and says why it is refused.
+func (t *ticket) enter() error {
+	g := t.gate
+	if n := g.connections.Add(1); g.limits.Connections >= 0 && n > int64(g.limits.Connections) {
+		g.connections.Add(-1)
+		g.refusedLimit.Add(1)
+		return errGateFull
+	}
+	if n := g.unauthenticated.Add(1); n > int64(g.limits.Unauthenticated) {
+		g.unauthenticated.Add(-1)
+		g.connections.Add(-1)
+		g.refusedUnauthenticated.Add(1)
+		return errGateUnauthenticated
+	}
+	var refusal error
+	g.perIP.Compute(t.ip, func(c ipCount, _ bool) (ipCount, bool) {
+		refusal = nil
+		switch {
+		case g.limits.ConnectionsPerIP >= 0 && c.connections >= g.limits.ConnectionsPerIP:
+			refusal = errGateIP
+		case c.unauthenticated >= g.limits.UnauthenticatedPerIP && !t.ip.IsLoopback():
+			refusal = errGateUnauthenticated
+		default:
+			c.connections++
+			c.unauthenticated++
+		}
+		return c, c.connections == 0
+	})
+	if refusal == nil {
+		return nil
+	}
+	g.unauthenticated.Add(-1)
+	g.connections.Add(-1)
+	if refusal == errGateIP {
+		g.refusedPerIP.Add(1)
+	} else {
+		g.refusedUnauthenticated.Add(1)
+	}
+	return refusal
+}
+
+// authenticate takes the connection out of the counts of unauthenticated ones. Calls after the first do nothing.
+func (t *ticket) authenticate() {
+	if t.authenticated.CompareAndSwap(false, true) {
+		t.gate.unauthenticated.Add(-1)
+		t.update(0, -1)
+	}
+}
+
+// leave returns the place. It runs once, when the connection's context ends.
+func (t *ticket) leave() {
+	t.gate.connections.Add(-1)
+	if t.authenticated.CompareAndSwap(false, true) {
+		t.gate.unauthenticated.Add(-1)
+		t.update(-1, -1)
+		return
+	}
+	t.update(-1, 0)
+}
+
+func (t *ticket) update(connections, unauthenticated int) {
+	t.gate.perIP.Compute(t.ip, func(c ipCount, _ bool) (ipCount, bool) {
+		c.connections += connections
+		c.unauthenticated += unauthenticated
+		return c, c.connections == 0
+	})
+}
+
+// mayGrow decides whether a connection's receive window may grow. quic-go calls it with its flow controller locked, so
+// it only reads the context value and an atomic.
+func mayGrow(conn *quic.Conn, _ uint64) bool {
+	t, ok := conn.Context().Value(ticketKey{}).(*ticket)
+	return ok && t.authenticated.Load()
+}

@@ -1,0 +1,139 @@
+package netio
+
+import (
+	"sync"
+
+	"felix/core"
+	"felix/netio/wire"
+	"felix/replicate"
+)
+
+// A publish is one publish frame on its way through the broker. The reader fills it in; from then on the loop it is on
+// owns it: the session's, the shard owner's, the session's again. It lives in its run.
+type publish struct {
+	core.Waiter      // its place among those who wait for a slot
+	replicate.Append // what the shard gets and what it answers
+
+	run       *run
+	requestID uint64
+	tenantID  uint64 // for the fair order among waiters
+	acked     bool   // an answer is owed
+	json      bool   // the answer is JSON
+	answered  bool   // set on the session's loop: the answer may leave in its turn
+	slot      bool   // holds a slot
+
+	// failed is set at the door when the publish never reaches a shard.
+	failed *refusal
+	// raw is a whole answer made by the reader: an entry that keeps its place among the answers and is no publish.
+	raw []byte
+
+	after *publish // next among the answers the stream owes
+	hop   *publish // next in the parcel
+}
+
+// A refusal is why a publish is not appended.
+type refusal struct {
+	code    wire.Code
+	message string
+	reason  string // detail of the code; empty when there is none
+	// producer is the reason of a publish_refused, for idempotent producers; Kind 0 when it is none.
+	producer wire.RefusalReason
+}
+
+// A run is the publishes of one read of one stream: they cross to the session's loop together. It is recycled, with
+// its chunk, when the last of them is finished and answered.
+type run struct {
+	stream *stream
+	chunk  *chunk // where their bytes are; nil when they were made from JSON
+	pubs   []publish
+	open   int // publishes not yet finished or not yet answered; owned by the session's loop
+}
+
+// maxRunPublishes bounds a run, so that one stream's backlog leaves the loop to others in between.
+const maxRunPublishes = 256
+
+// A runPool recycles runs with the memory of their publishes. It may be used from any goroutine.
+type runPool struct{ sync.Pool }
+
+func (p *runPool) get(st *stream) *run {
+	r, _ := p.Get().(*run)
+	if r == nil {
+		r = new(run)
+	}
+	r.stream = st
+	return r
+}
+
+// add returns a zero publish at the end of r. Pointers to earlier ones may move until r is posted.
+// Invariant: what lies between the length and the capacity of pubs is zero.
+func (r *run) add() *publish {
+	if len(r.pubs) < cap(r.pubs) {
+		r.pubs = r.pubs[:len(r.pubs)+1]
+	} else {
+		r.pubs = append(r.pubs, publish{})
+	}
+	return &r.pubs[len(r.pubs)-1]
+}
+
+// Run takes the run over on the session's loop: every publish gets a slot or waits for one, in order.
+func (r *run) Run(l *core.Loop) {
+	in := r.stream.conn.ingress
+	r.open = len(r.pubs)
+	for i := range r.pubs {
+		p := &r.pubs[i]
+		p.run = r
+		if p.acked || p.raw != nil {
+			r.stream.answers.expect(p)
+		}
+		if p.raw != nil || p.failed != nil {
+			in.finish(l, p)
+			continue
+		}
+		p.Append.Done = p
+		p.Waiter.Tenant, p.Waiter.Bytes, p.Waiter.Admittee = p.tenantID, len(p.Append.Records), p
+		if in.slots.Acquire(l, &p.Waiter) {
+			p.OnAdmit(l)
+		}
+	}
+}
+
+// OnAdmit sends the publish to its shard. It holds a slot from now on.
+func (p *publish) OnAdmit(l *core.Loop) {
+	p.slot = true
+	in := p.run.stream.conn.ingress
+	if owner := p.Shard.Owner(); owner != l.ID() {
+		in.toOwner[owner] = in.enclose(in.toOwner[owner], p, parcelToOwner)
+		return
+	}
+	p.Shard.Append(l, &p.Append)
+}
+
+// OnAppended is called once on the owner's loop when the shard's promise is kept, or will not be.
+func (p *publish) OnAppended(l *core.Loop, _ *replicate.Append) {
+	c := p.run.stream.conn
+	if c.session == l.ID() {
+		c.ingress.finish(l, p)
+		return
+	}
+	here := c.server.ingress[l.ID()]
+	here.toSession[c.session] = here.enclose(here.toSession[c.session], p, parcelToSession)
+}
+
+// finished is called when a publish has had its answer, or owes none any more.
+func (r *run) finished() {
+	r.open--
+	if r.open > 0 {
+		return
+	}
+	server := r.stream.conn.server
+	if r.chunk != nil {
+		r.chunk.release()
+	}
+	r.chunk, r.stream = nil, nil
+	if cap(r.pubs) > maxRunPublishes {
+		r.pubs = nil
+	}
+	clear(r.pubs)
+	r.pubs = r.pubs[:0]
+	server.runs.Put(r)
+}

@@ -1,0 +1,146 @@
+package netio
+
+import (
+	"errors"
+	"fmt"
+
+	"felix/netio/wire"
+	"felix/replicate"
+)
+
+// message serves a JSON message on an authenticated stream. c is the chunk it was read into.
+func (st *stream) message(c *chunk, body []byte) error {
+	m, err := wire.ParseMessage(body)
+	if err != nil {
+		return st.malformedMessage(err)
+	}
+	if st.send == nil {
+		return st.unidirectional(c, m)
+	}
+	switch m := m.(type) {
+	case *wire.PublishMessage:
+		return st.publishMessage(c, batchOf(m))
+	case *wire.PublishBatch:
+		return st.publishMessage(c, m)
+	case *wire.PublishIdempotent:
+		return st.publishIdempotent(c, m)
+	case *wire.PublishWidth:
+		st.tellWidth(m)
+		return nil
+	case *wire.ProducerInit:
+		return st.reply(&wire.ProducerInitOK{RequestID: m.RequestID, ProducerID: st.conn.server.random()})
+	case *wire.Subscribe:
+		return st.subscribe(m)
+	case *wire.StreamShards:
+		return st.streamShards(m)
+	case *wire.ShardOwners:
+		return st.shardOwners(m)
+	case *wire.Topology:
+		return st.reply(&wire.TopologyView{Brokers: st.conn.server.brokers})
+	case *wire.Extension:
+		return st.unsupported(m.Unsupported())
+	case *wire.Unknown:
+		switch m.Type {
+		case "cache_put", "cache_get":
+			// No feature gates these two, and a cache worker stream survives only a coded error.
+			return st.refuse(wire.CodeInvalidRequest, m.Type+" is not served: this broker has no caches")
+		}
+		return st.unsupported(m.Unsupported())
+	case *wire.Auth:
+		st.refuse(wire.CodeInvalidRequest, "this stream has authenticated already; open another one for another identity")
+		return errEndStream
+	}
+	// A message that only a broker sends.
+	return st.refuse(wire.CodeInvalidRequest, fmt.Sprintf("%s is not a request", m.MessageType()))
+}
+
+// unidirectional serves the one thing a client's unidirectional stream may carry: publishes without ack.
+func (st *stream) unidirectional(c *chunk, m wire.Message) error {
+	switch m := m.(type) {
+	case *wire.PublishMessage:
+		if m.Ack == wire.AckNone {
+			return st.publishMessage(c, batchOf(m))
+		}
+	case *wire.PublishBatch:
+		if m.Ack == wire.AckNone {
+			return st.publishMessage(c, m)
+		}
+	case *wire.PublishWidth:
+		st.tellWidth(m)
+		return nil
+	}
+	return errEndStream
+}
+
+func (st *stream) malformedMessage(err error) error {
+	st.conn.server.counts.malformed.Add(1)
+	if st.send == nil {
+		return errEndStream
+	}
+	var bad *wire.MessageError
+	if errors.As(err, &bad) && bad.HasRequestID {
+		switch bad.Type {
+		case wire.TypePublish, wire.TypePublishBatch, wire.TypePublishIdempotent:
+			return st.refusePublish(bad.RequestID, true, &refusal{code: wire.CodeInvalidRequest, message: err.Error()})
+		}
+	}
+	return st.refuse(wire.CodeInvalidRequest, err.Error())
+}
+
+func (st *stream) unsupported(m *wire.Unsupported) error {
+	if !st.features.Has(wire.FeatureUnsupported) {
+		return errEndStream
+	}
+	return st.reply(m)
+}
+
+// batchOf is a publish of one record as a batch.
+func batchOf(m *wire.PublishMessage) *wire.PublishBatch {
+	return &wire.PublishBatch{
+		Scope: m.Scope, Count: 1, Records: wire.AppendRecord(nil, m.Payload),
+		Key: m.Key, HasKey: m.HasKey, Shard: m.Shard, HasShard: m.HasShard,
+		RequestID: m.RequestID, HasRequestID: m.HasRequestID, Ack: m.Ack,
+	}
+}
+
+func (st *stream) streamShards(m *wire.StreamShards) error {
+	view := &wire.StreamShardsView{RequestID: m.RequestID}
+	s, refused := st.resolve([]byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream))
+	switch {
+	case refused == nil:
+		view.Shards, view.Routing = uint32(len(s.Shards)), s.Config.Routing
+	case refused.code == wire.CodeForbidden:
+		return st.refuse(refused.code, refused.message)
+	}
+	return st.reply(view) // 0 shards: not known here
+}
+
+// shardOwners names the core that owns each shard as if it were a broker, so that clients which know clusters dial the
+// owner's port.
+func (st *stream) shardOwners(m *wire.ShardOwners) error {
+	view := &wire.ShardOwnersView{RequestID: m.RequestID}
+	if m.Kind != wire.ShardKindStream {
+		return st.reply(view)
+	}
+	s, refused := st.resolve([]byte(m.TenantID), []byte(m.Namespace), []byte(m.Name))
+	switch {
+	case refused == nil:
+		view.Owners = make([]wire.ShardOwner, len(s.Shards))
+		for i, shard := range s.Shards {
+			view.Owners[i] = st.conn.server.ownerOf(shard)
+		}
+	case refused.code == wire.CodeForbidden:
+		return st.refuse(refused.code, refused.message)
+	}
+	return st.reply(view)
+}
+
+// ownerOf is the announcement of a shard's owner; without announced ports only its number.
+func (s *Server) ownerOf(shard *replicate.Shard) wire.ShardOwner {
+	owner := wire.ShardOwner{Shard: shard.Index()}
+	if s.announced() {
+		b := s.brokers[int(shard.Owner())%len(s.brokers)]
+		owner.NodeID, owner.Addr, owner.Generation = b.NodeID, b.Addr, 1
+	}
+	return owner
+}

@@ -1,0 +1,133 @@
+package netio
+
+import (
+	"sync/atomic"
+
+	"felix/core"
+	"felix/fanout"
+)
+
+// serverCounts are what goroutines off the loops count.
+type serverCounts struct {
+	accepted []atomic.Uint64 // by core
+	events   []eventCounts   // by session core
+
+	streams, subscriptions             atomic.Int64
+	authTimeouts, authFailures         atomic.Uint64
+	malformed, unknownFlags, oversized atomic.Uint64
+	subscribes, subscribeRefused       atomic.Uint64
+}
+
+// eventCounts are the deliveries of one core's sessions, on a cache line of their own.
+type eventCounts struct {
+	frames, records, bytes atomic.Uint64
+	_                      [40]byte
+}
+
+// delivered counts a frame that was written to a subscriber.
+func (s *Server) delivered(session core.ID, f *fanout.Frame) {
+	c := &s.counts.events[session]
+	c.frames.Add(1)
+	c.records.Add(uint64(f.Count))
+	c.bytes.Add(uint64(len(f.Records()) - 4*int(f.Count)))
+}
+
+// Stats counts what a server has seen. Gauges: Connections, Unauthenticated, Streams, Subscriptions, IngressBytes,
+// SlotsInUse, SlotsWaiting.
+type Stats struct {
+	Connections, Unauthenticated, Streams, Subscriptions int64
+	IngressBytes, SlotsInUse, SlotsWaiting               int64
+
+	ConnectionsAccepted                                   uint64
+	ConnectionsPerCore                                    []uint64 // accepted, by the core whose socket took them
+	RefusedLimit, RefusedPerIP, RefusedUnauthenticated    uint64   // connections refused in the handshake
+	AuthTimeouts, AuthFailures                            uint64
+	PublishFrames, PublishRecords, PublishBytes           uint64 // appended; bytes of payload
+	PublishAcked, PublishRefused, PublishDropped          uint64 // frames answered ok, answered with an error, unacked and not appended
+	JSONPublishes                                         uint64
+	MalformedFrames, UnknownFlags, OversizedFrames        uint64
+	WaitersAdmitted, SlotsFreedWhileWaiting               uint64
+	Subscribes, SubscribeRefused                          uint64
+	EventFrames, EventRecords, EventBytes                 uint64 // written to event streams; bytes of payload
+	PacketsIn, PacketsOut, BytesIn, BytesOut              uint64
+	SuperBuffers, ForeignSegments, ForeignSegmentsDropped uint64
+	SendRetries, KernelDrops                              uint64
+	ReadBufferBytes, WriteBufferBytes                     int // granted by the kernel, smallest of the sockets
+	GRO, GSO, Steered                                     bool
+}
+
+// Stats is a snapshot of the server's counters. The counters rise only; gauges are named in Stats.
+func (s *Server) Stats() Stats {
+	c := &s.counts
+	st := Stats{
+		Connections:            s.gate.connections.Load(),
+		Unauthenticated:        s.gate.unauthenticated.Load(),
+		Streams:                c.streams.Load(),
+		Subscriptions:          c.subscriptions.Load(),
+		IngressBytes:           s.bytes.held.Load(),
+		RefusedLimit:           s.gate.refusedLimit.Load(),
+		RefusedPerIP:           s.gate.refusedPerIP.Load(),
+		RefusedUnauthenticated: s.gate.refusedUnauthenticated.Load(),
+		AuthTimeouts:           c.authTimeouts.Load(),
+		AuthFailures:           c.authFailures.Load(),
+		MalformedFrames:        c.malformed.Load(),
+		UnknownFlags:           c.unknownFlags.Load(),
+		OversizedFrames:        c.oversized.Load(),
+		Subscribes:             c.subscribes.Load(),
+		SubscribeRefused:       c.subscribeRefused.Load(),
+		Steered:                s.steered,
+	}
+	for i := range c.accepted {
+		n := c.accepted[i].Load()
+		st.ConnectionsPerCore = append(st.ConnectionsPerCore, n)
+		st.ConnectionsAccepted += n
+	}
+	for i := range c.events {
+		e := &c.events[i]
+		st.EventFrames += e.frames.Load()
+		st.EventRecords += e.records.Load()
+		st.EventBytes += e.bytes.Load()
+	}
+	for _, in := range s.ingress {
+		seen := &in.seen
+		st.PublishFrames += seen.publishFrames.Load()
+		st.PublishRecords += seen.publishRecords.Load()
+		st.PublishBytes += seen.publishBytes.Load()
+		st.PublishAcked += seen.acked.Load()
+		st.PublishRefused += seen.refused.Load()
+		st.PublishDropped += seen.dropped.Load()
+		st.JSONPublishes += seen.json.Load()
+		st.SlotsInUse += seen.slotsInUse.Load()
+		st.SlotsWaiting += seen.slotsWaiting.Load()
+		st.WaitersAdmitted += seen.admitted.Load()
+		st.SlotsFreedWhileWaiting += seen.freedWhileWaiting.Load()
+	}
+	s.addSocketStats(&st)
+	return st
+}
+
+// addSocketStats adds what the sockets have counted.
+func (s *Server) addSocketStats(st *Stats) {
+	s.mu.Lock()
+	sockets := s.sockets
+	s.mu.Unlock()
+	for i, sock := range sockets {
+		u := sock.conn.Stats()
+		st.PacketsIn += u.PacketsReceived
+		st.PacketsOut += u.PacketsSent
+		st.BytesIn += u.BytesReceived
+		st.BytesOut += u.BytesSent
+		st.SuperBuffers += u.SuperBuffers
+		st.ForeignSegments += u.HandedOver
+		st.ForeignSegmentsDropped += u.HandoverDropped
+		st.SendRetries += u.SendWaits + u.NoBuffers
+		st.KernelDrops += u.KernelDrops
+		if i == 0 {
+			st.ReadBufferBytes, st.WriteBufferBytes, st.GRO, st.GSO = u.ReadBufferBytes, u.WriteBufferBytes, u.GRO, u.GSO
+			continue
+		}
+		st.ReadBufferBytes = min(st.ReadBufferBytes, u.ReadBufferBytes)
+		st.WriteBufferBytes = min(st.WriteBufferBytes, u.WriteBufferBytes)
+		st.GRO, st.GSO = st.GRO && u.GRO, st.GSO && u.GSO
+	}
+}
