@@ -1,0 +1,65 @@
+// Package client is the public Go client of felix: it publishes to streams and subscribes to them, over QUIC.
+//
+// It owns connections, routing, retries and the order of publishes on their way. It leaves the bytes of the protocol to netio/wire and the
+// socket to netio/udp. It holds no global state, logs only to a logger it was given, and leaves no goroutine behind after Close.
+//
+//	c, err := client.Dial(ctx, "localhost:5000", client.WithToken(token))
+//	ack, err := c.Publish(ctx, "orders", data, client.Key("k1"))
+//	sub, err := c.Subscribe(ctx, "orders", client.FromEarliest())
+//	for m, err := range sub.All(ctx) { ... }
+//
+// # The way of a publish
+//
+//	caller     option values -> message (on the stack)
+//	           route: topic (width and owners, asked once, then every 5 s) -> shard -> place (connection, stream)
+//	           pubStream.publish: room -> the frame is encoded into the stream's chunk, under a short mutex
+//	writer     one write of all that a chunk holds, as far as the window allows
+//	reader     all acks of a read parsed in place -> futures end -> room and window open again
+//
+// A record is copied once here, from the caller into the chunk. The chunk lives until its last acked frame is answered, so what is
+// refused can be sent again from there. Event streams are read into fresh chunks, parsed in place and handed over as views, one channel
+// operation per read.
+//
+// # Threads
+//
+// Client, Publisher and Future may be used from any goroutine; a Subscription is read by one at a time. Inside, each publish stream has a
+// writer and a reader goroutine around one mutex (pubstream.go), each connection one that accepts streams and one that reads answers to
+// questions, each shard of a subscription one. Everything that blocks returns within 100 ms when its context ends or the client is
+// closed.
+//
+// # Invariants
+//
+//  1. A publish ends exactly once: in the reader that saw its answer, in the queue that gave it up, or in Close.
+//  2. Publishes of one goroutine to one key are in one stream in the order of the calls. The order is kept through failures by idempotent
+//     publishers only: a plain publish that is sent again may land after later ones.
+//  3. A publish whose outcome is not known is sent again only for an idempotent publisher or with AtLeastOnce.
+//  4. At most the granted window of publishes is unanswered per stream; for an idempotent publisher at most 64 per shard besides.
+//  5. Memory that a Msg points into is never written again.
+//  6. Records that a subscription missed are reported as a GapError, never passed over.
+//  7. Close finishes every publish stream and reads to the broker's FIN before it closes the connection, which would throw away what
+//     was written and not yet sent.
+//
+// # Limits
+//
+//	per publish stream        256 unanswered or as granted; 4,096 publishes and 4 MiB with those queued; then a publish waits for room
+//	per slot                  4 MiB of refused publishes that wait to be sent again; what is beyond fails as it was refused
+//	per idempotent shard      64 unanswered, 4,096 and 4 MiB queued; then a publish waits for room
+//	per subscription          16 reads, of 4 KiB to 1 MiB or one larger frame each; then flow control holds the broker back
+//	frame                     16 MiB both ways; a larger batch is refused before it is sent
+//	attempt at an address     6 s; an owner that cannot be reached is served through the entry broker and tried again in the background
+//	streams remembered        4,096; owners' addresses 1,024; seeds 16
+//
+// # Decisions
+//
+//   - A connection per owner of shards: a broker names each core as an owner with a port of its own, so a record crosses no core there.
+//     Four publish streams per connection: few streams make large writes.
+//   - One writer goroutine per stream. Tried instead: the publisher of a lone record writes it itself with TryWriteAll. No difference,
+//     25.4 against 25.3 us per publish and answer in one process (2 vCPU EPYC, Go 1.26.8, 2026-11-29, BenchmarkBrokerLone).
+//   - Options of a publish are values, not functions, and futures of Publish are recycled: Publish does not allocate (TestAllocations).
+//   - publish_ok, the only answer to idempotent publishes, has a reader of its own beside wire.ParseMessage: 628 k -> 1.07 M records/s
+//     (same machine, BenchmarkBroker/idempotent).
+//   - ACK_ON_COMMIT is always asked for: an ack means what the stream promises, and carries the offset.
+//   - live_offset is not used: pacing is flow control's alone, so start_offset is enough to resume.
+//
+// Start reading at Client.Publish in publish.go, then retry.go, pubstream.go and sendqueue.go; for reading at Client.Subscribe.
+package client
