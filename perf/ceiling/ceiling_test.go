@@ -1,0 +1,67 @@
+package ceiling
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The probes are short here: the test is that they move data, check their answers and leave nothing behind.
+func TestProbes(t *testing.T) {
+	ctx := t.Context()
+	rate, err := Loop(ctx, LoopConfig{Conns: 2, Streams: 2, Warmup: 20 * time.Millisecond, Duration: 100 * time.Millisecond})
+	if err != nil || rate <= 0 {
+		t.Errorf("Loop: %v records/s, %v", rate, err)
+	}
+	echo, err := Echo(ctx, 256, 100)
+	if err != nil || echo.P50 <= 0 || echo.P99 < echo.P50 {
+		t.Errorf("Echo: %+v, %v", echo, err)
+	}
+	bytes, err := Sink(ctx, 1, 100*time.Millisecond)
+	if err != nil || bytes <= 0 {
+		t.Errorf("Sink: %v B/s, %v", bytes, err)
+	}
+}
+
+func TestProbeStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Sink(ctx, 1, time.Hour); err == nil {
+		t.Error("Sink ran to its end with a canceled context")
+	}
+}
+
+func BenchmarkLoop(b *testing.B) {
+	for b.Loop() {
+		rate, err := Loop(b.Context(), LoopConfig{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(rate, "records/s")
+	}
+}
+
+func BenchmarkEcho(b *testing.B) {
+	for b.Loop() {
+		echo, err := Echo(b.Context(), 256, 5000)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(echo.P50.Microseconds()), "p50-us")
+		b.ReportMetric(float64(echo.P99.Microseconds()), "p99-us")
+	}
+}
+
+func BenchmarkSink(b *testing.B) {
+	for b.Loop() {
+		rate, err := Sink(b.Context(), 1, 2*time.Second)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(rate/1e6, "MB/s")
+	}
+}

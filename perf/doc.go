@@ -1,0 +1,10 @@
+// Package perf measures felix: its benchmarks run the broker, the client and the bare ceilings in one process and one
+// run, so that every figure stands beside what the machine could do in the same minute.
+//
+// Absolute figures move between machines, ratios hold. A benchmark here reports both: the rate or latency it saw, and
+// the share of the ceiling measured just before it. Package ceiling has the probes; results has recorded runs, each
+// with machine, kernel, commit and command.
+//
+// The benchmarks check their counts: every publish is acknowledged and, where somebody subscribes, every record is
+// delivered, or the run fails. BUILD.md says how to run and profile them.
+package perf
