@@ -1,0 +1,105 @@
+package wal_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"felix/wal"
+	"felix/wal/faultfs"
+)
+
+func TestWithoutPreallocation(t *testing.T) {
+	d := faultfs.New(8 << 20)
+	d.NoAllocate = true
+	opts := diskOptions(d)
+	opts.ZeroAhead = 32 << 10
+	o := openOwner(t, "l", opts)
+	for range 100 {
+		o.mustPublish(1, 2, 1000)
+	}
+	o.mustClose()
+	lines := 0
+	for len(o.log) > 0 {
+		if strings.Contains(<-o.log, "cannot preallocate") {
+			lines++
+		}
+	}
+	if lines != 1 {
+		t.Errorf("%d lines about preallocation", lines)
+	}
+	o = openOwner(t, "l", opts)
+	defer o.mustClose()
+	if good, errs := readAll(t, o.lane, 1, 1000, wal.Limits{}); len(errs) > 0 || offsetsAre(good, 0, 200) != nil {
+		t.Errorf("%d records, %v", len(good), errs)
+	}
+}
+
+func TestZerosStayAheadOfTheGroups(t *testing.T) {
+	d := faultfs.New(32 << 20)
+	opts := diskOptions(d)
+	opts.SegmentBytes, opts.ZeroAhead, opts.ZeroRate = 1<<20, 256<<10, 1<<40
+	o := openOwner(t, "l", opts)
+	for o.lane.StatsOffCore().ZeroedBytes < 200<<10 {
+		select {
+		case <-o.notify:
+		case <-time.After(time.Millisecond):
+		}
+	}
+	for range 1500 {
+		o.mustPublish(1, 2, 1000)
+	}
+	s := o.lane.StatsOffCore()
+	if s.ZeroedGroups == 0 || s.ZeroedBytes == 0 {
+		t.Errorf("%d of %d groups in zeroed blocks, %d bytes zeroed", s.ZeroedGroups, s.Groups, s.ZeroedBytes)
+	}
+	o.mustClose()
+	o = openOwner(t, "l", opts)
+	defer o.mustClose()
+	if good, errs := readAll(t, o.lane, 1, 1000, wal.Limits{}); len(errs) > 0 || offsetsAre(good, 0, 3000) != nil || len(o.rec.Damage) > 0 {
+		t.Errorf("%d records, %v %v", len(good), errs, o.rec.Damage)
+	}
+}
+
+func TestSegmentsFitASmallDisk(t *testing.T) {
+	d := faultfs.New(64 << 20)
+	opts := diskOptions(d)
+	opts.SegmentBytes, opts.MaxGroupBytes = 256<<20, 0
+	o := openOwner(t, "l", opts)
+	defer o.mustClose()
+	o.mustPublish(1, 10, 1000)
+	if size := len(d.Get("l/0000000000000001.seg")); size > 8<<20 {
+		t.Errorf("the first segment takes %d bytes of 64 MiB", size)
+	}
+}
+
+func TestForgedGroupInAPayloadIsNotTaken(t *testing.T) {
+	// A payload that holds the block of a real group, salt and all, as only a reader of the disk could make it, must not
+	// be taken for a group while the log around it is intact.
+	d := faultfs.New(8 << 20)
+	opts := diskOptions(d)
+	o := openOwner(t, "l", opts)
+	o.mustPublish(1, 1, 100)
+	content := d.Get("l/0000000000000001.seg")
+	block := content[3*4096 : 4*4096]
+	payload := append(make([]byte, 8192), block...)
+	for i := range 8 {
+		copy(payload[i*900:], block)
+	}
+	base, _ := o.lane.End(2)
+	rec := append([]byte{0, 0, byte(len(payload) >> 8), byte(len(payload))}, payload...)
+	err := o.do(func(token uint64) error {
+		_, err := o.lane.Append(&wal.Batch{Kind: wal.KindRecords, Shard: 2, Base: base, Count: 1, Records: rec}, wal.OnCommit, token)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.mustPublish(1, 1, 100)
+	o.mustClose()
+	o = openOwner(t, "l", opts)
+	defer o.mustClose()
+	if _, end, _ := o.lane.RangeOffCore(1); end != 2 || len(o.rec.Damage) > 0 || o.rec.Cut != nil {
+		t.Errorf("end %d, %v, %v", end, o.rec.Damage, o.rec.Cut)
+	}
+}
