@@ -117,6 +117,12 @@ func optNum[T ~uint8 | ~uint16 | ~uint32 | ~uint64](f *fields, name string, v *T
 	}
 }
 
+// optNonzero is a number whose 0 stands for absent.
+func optNonzero[T ~uint8 | ~uint16 | ~uint32 | ~uint64](f *fields, name string, v *T) {
+	has := *v != 0
+	optNum(f, name, v, &has)
+}
+
 func (f *fields) integer(name string, value []byte, most uint64) uint64 {
 	v, ok := parseUint(value, most)
 	if !ok {

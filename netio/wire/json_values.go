@@ -41,8 +41,7 @@ func (f *fields) failure(p failure) {
 
 func (p failure) detail(f *fields) {
 	f.optStr("reason", p.reason)
-	has := *p.retryAfterMillis != 0
-	optNum(f, "retry_after_ms", p.retryAfterMillis, &has)
+	optNonzero(f, "retry_after_ms", p.retryAfterMillis)
 }
 
 func (f *fields) writeFailure(p failure) {

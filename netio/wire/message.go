@@ -46,6 +46,10 @@ const (
 	TypeShardOwners          = "shard_owners"
 	TypeShardOwnersView      = "shard_owners_view"
 	TypeNotLeader            = "not_leader"
+	TypeStreamRead           = "stream_read"
+	TypeStreamRecords        = "stream_records"
+	TypeOffsetForTime        = "offset_for_time"
+	TypeOffsetValue          = "offset_value"
 
 	TypeCachePut = "cache_put"
 	TypeCacheGet = "cache_get"
@@ -166,6 +170,14 @@ func newMessage(messageType string) Message {
 		return new(ShardOwnersView)
 	case TypeNotLeader:
 		return new(NotLeader)
+	case TypeStreamRead:
+		return new(StreamRead)
+	case TypeStreamRecords:
+		return new(StreamRecords)
+	case TypeOffsetForTime:
+		return new(OffsetForTime)
+	case TypeOffsetValue:
+		return new(OffsetValue)
 	}
 	return nil
 }
