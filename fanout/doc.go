@@ -1,14 +1,14 @@
 // Package fanout keeps the records of a shard in memory and hands them to its subscribers: encoded once, kept once, shared by all.
 //
-// It owns the frames (Frame, Slabs), the replay ring of a shard (Ring), its subscriptions (Topic, Subscription) and the rules for a
-// full queue (Policy). It knows a shard only through Log and Gate: offsets, watermarks and streams are replicate's, the socket side is
-// netio's.
+// It owns the frames (Frame, Slabs, Packer), the replay ring of a shard (Ring), its subscriptions (Topic, Subscription) and the rules for
+// a full queue (Policy). It knows a shard only through Log, Archive and Gate: offsets, watermarks, streams and disks are replicate's, the
+// socket side is netio's.
 //
 // # Threading
 //
 // Ring, Topic and Local belong to one core's loop. Slabs, Frame and the queue of a Subscription are shared: a frame may be released on any
-// goroutine, and each subscription has one writer goroutine that calls Take, WantsFeed, Wait and End. The loop never waits
-// for a writer. Stats may be called from anywhere.
+// goroutine, and each subscription has one writer goroutine that calls Take, WantsFeed, Wait, End and Err. The loop never waits
+// for a writer, nor for an Archive: its answer comes back as a call on the loop. Stats may be called from anywhere.
 //
 // # A record's way
 //
@@ -32,6 +32,10 @@
 // next reaches the high watermark the subscription is live in the same pass. Nothing lies between, so there is no gap and
 // no duplicate to look for. Only the first frame after a start in its middle is made anew.
 //
+// What the ring of a Log with an Archive has let go of is read from there, one read per subscription at a time, until next is in the
+// ring; then as above. A subscription that is gone or live when the answer comes releases it. One whose log cannot be read
+// ends as Failed after what is queued.
+//
 // # Invariants
 //
 //  1. A sealed frame never changes. A slab is reused only when its last reference is gone: the ring's, or that of a held frame.
@@ -47,6 +51,7 @@
 //
 // Limits and the fields of Subscription say what happens at each bound. A queue is bounded in frames and bytes; at the bound Policy decides.
 // A ring is bounded in records and bytes, all rings together by Limits.BudgetBytes. Unused slabs are pooled up to SlabsConfig.PoolBytes.
+// Frames from an Archive are the subscription's own, so 1 MiB of its queue and 256 KiB a read is what they may take.
 //
 // # Decisions
 //

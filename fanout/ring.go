@@ -142,7 +142,12 @@ func (r *Ring) Seal() {
 
 // ReadFrames is Log.ReadFrames over the sealed frames.
 func (r *Ring) ReadFrames(dst []*Frame, from wire.Offset, maxFrames, maxBytes int) []*Frame {
-	if from < r.start || from >= r.sealed {
+	return r.ReadFramesTo(dst, from, r.sealed, maxFrames, maxBytes)
+}
+
+// ReadFramesTo is ReadFrames without the frames that end after to.
+func (r *Ring) ReadFramesTo(dst []*Frame, from, to wire.Offset, maxFrames, maxBytes int) []*Frame {
+	if from < r.start || from >= min(to, r.sealed) {
 		return dst
 	}
 	i := sort.Search(len(r.slabs), func(i int) bool { return r.slabs[i].frames[0].Base > from }) - 1
@@ -153,6 +158,9 @@ func (r *Ring) ReadFrames(dst []*Frame, from wire.Offset, maxFrames, maxBytes in
 		n, was := r.sealedIn(i), j
 		for ; j < n && taken < maxFrames && (taken == 0 || size+s.frames[j].Size() <= maxBytes); j++ {
 			f := &s.frames[j]
+			if f.End() > to {
+				break
+			}
 			dst = append(dst, f)
 			size += f.Size()
 			taken++
@@ -175,6 +183,20 @@ func (r *Ring) sealedIn(i int) int {
 		n--
 	}
 	return n
+}
+
+// FrameEnd returns the largest offset up to upTo at which a sealed frame ends, or the first that is kept.
+func (r *Ring) FrameEnd(upTo wire.Offset) wire.Offset {
+	if upTo >= r.sealed {
+		return r.sealed
+	}
+	if upTo <= r.start {
+		return r.start
+	}
+	i := sort.Search(len(r.slabs), func(i int) bool { return r.slabs[i].frames[0].Base > upTo }) - 1
+	s := r.slabs[i]
+	j := sort.Search(s.n, func(j int) bool { return s.frames[j].Base > upTo }) - 1
+	return s.frames[j].Base
 }
 
 // Offered says that everything below upTo has been offered, so that it may be dropped.

@@ -78,9 +78,10 @@ const (
 	NotEnded     EndReason = iota
 	Deleted                // its stream was deleted
 	Unsubscribed           // Topic.Unsubscribe; what was queued is gone
+	Failed                 // the log cannot be read from where it stands: Subscription.Err
 )
 
-var reasonNames = [...]string{"not_ended", "deleted", "unsubscribed"}
+var reasonNames = [...]string{"not_ended", "deleted", "unsubscribed", "failed"}
 
 // String returns the name in log lines.
 func (r EndReason) String() string {
@@ -119,6 +120,9 @@ type Subscription struct {
 	spent                bool // held back appends for MaxBlock: it does not again before a frame fits, or it is live
 	timer                core.Timer
 	expire               func(*core.Loop)
+	reading              bool                              // an Archive has been asked and has not answered
+	answer               func(*core.Loop, []*Frame, error) // what it calls; made once
+	failure              error                             // set before ended is Failed; read after
 
 	// Written by the loop, read from anywhere.
 	// Invariant, in records: next - from = taken + dropped + discarded + queued.
@@ -202,10 +206,20 @@ func (s *Subscription) End() (EndReason, bool) {
 	return reason, reason != NotEnded && s.q.depth() == 0
 }
 
+// Err returns why the log could not be read, once End has returned Failed; nil before.
+func (s *Subscription) Err() error {
+	if EndReason(s.ended.Load()) != Failed {
+		return nil
+	}
+	return s.failure
+}
+
 // Ready reports whether Take would return something or the subscription has ended.
 func (s *Subscription) Ready() bool { return s.q.depth() > 0 || s.ended.Load() != 0 }
 
 func (s *Subscription) offset() wire.Offset { return wire.Offset(s.next.Load()) }
+
+func (s *Subscription) hasEnded() bool { return State(s.state.Load()) == Ended }
 
 func (s *Subscription) isLive() bool { return State(s.state.Load()) == Live }
 
@@ -236,12 +250,15 @@ func (s *Subscription) skip(to wire.Offset) (records uint64) {
 
 // stop notes that a frame of that size does not fit. It returns true when the writer has made room meanwhile and will not tell:
 // the frame fits now.
-func (s *Subscription) stop(size int) bool {
+func (s *Subscription) stop(size int) bool { return s.stopAt(size, s.QueueBytes) }
+
+// stopAt is stop with another bound on the bytes in the queue.
+func (s *Subscription) stopAt(size, queueBytes int) bool {
 	head, out := s.q.tail.Load(), s.inBytes-s.cutBytes
 	// What is asked for makes the frame fit: half of either bound, or everything for a frame beyond that.
-	if size <= s.QueueBytes/2 {
+	if size <= queueBytes/2 {
 		head = max(head, uint64(s.Capacity/2)) - uint64(s.Capacity/2)
-		out = max(out, uint64(s.QueueBytes/2)) - uint64(s.QueueBytes/2)
+		out = max(out, uint64(queueBytes/2)) - uint64(queueBytes/2)
 	}
 	s.feedHead.Store(head)
 	s.feedBytes.Store(out)

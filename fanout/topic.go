@@ -19,6 +19,20 @@ type Log interface {
 	ReadFrames(dst []*Frame, from wire.Offset, maxFrames, maxBytes int) []*Frame
 }
 
+// An Archive is a Log whose older records lie where the loop must not wait for them, on a disk. Its ReadFrames returns nothing for
+// those; ReadArchive gets them. A topic whose Log is an Archive uses it as one.
+type Archive interface {
+	Log
+	// Committed returns one past the last record that may be acknowledged. It may be above the end of Bounds, which moves by whole
+	// frames: a start offset between the two is none in the future, and "latest" is Committed.
+	Committed() wire.Offset
+	// ReadArchive reads frames as ReadFrames does and gives them to done on the loop, possibly much later, exactly once unless the
+	// loop is closed before. The frames are retained for done, which has copied what it needs of the slice when it returns. The first
+	// may begin above from where records between are gone. err is a *CursorError when from is below the start by now; any
+	// other one ends the subscription.
+	ReadArchive(l *core.Loop, from wire.Offset, maxFrames, maxBytes int, done func(l *core.Loop, frames []*Frame, err error))
+}
+
 // Gate is told when a topic stops holding back appends.
 type Gate interface {
 	// OnResume runs on the loop once no subscription holds back appends any more. It may not call the topic:
@@ -48,10 +62,11 @@ func (e *CursorError) Error() string {
 
 // A Topic is the subscriptions of one shard. It is owned by the shard's loop; every method runs there.
 type Topic struct {
-	local *Local
-	log   Log
-	gate  Gate
-	subs  []*Subscription // at most Limits.Subscriptions
+	local   *Local
+	log     Log
+	archive Archive // log, if it is one
+	gate    Gate
+	subs    []*Subscription // at most Limits.Subscriptions
 
 	cursors int // of subs that are not live
 	holding int // of subs that hold back appends. Invariant: holding <= cursors
@@ -70,6 +85,7 @@ type Books struct {
 // Init prepares the zero value. gate may be nil when no subscription has the policy Block.
 func (t *Topic) Init(local *Local, log Log, gate Gate) {
 	t.local, t.log, t.gate = local, log, gate
+	t.archive, _ = log.(Archive)
 }
 
 // Subscriptions returns the subscriptions in no particular order. The slice is the topic's own and changes with the next call.
@@ -92,6 +108,9 @@ func (t *Topic) Subscribe(l *core.Loop, s *Subscription, start wire.StartPositio
 		return 0, 0, ErrTooMany
 	}
 	first, tail := t.log.Bounds()
+	if t.archive != nil {
+		tail = t.archive.Committed()
+	}
 	switch start.Kind {
 	case wire.StartEarliest:
 		from = first
@@ -146,21 +165,31 @@ func (t *Topic) Feed(l *core.Loop, s *Subscription) {
 }
 
 // feed queues what the log has, as far as there is room. A subscription that has everything below the high watermark is live
-// from then on: the next frame offered begins where it stands.
+// from then on: the next frame offered begins where it stands, or holds it. While an archive is being read, its answer goes on
+// from here.
 func (t *Topic) feed(l *core.Loop, s *Subscription) {
+	if s.reading || s.hasEnded() {
+		return
+	}
 	for {
 		start, end := t.log.Bounds()
 		if s.offset() < start {
 			t.local.Counters.EventsDropped.Add(s.skip(start))
 		}
-		if s.offset() == end {
+		if s.offset() >= end {
 			t.goLive(l, s)
 			break
 		}
 		room := min(max(s.Capacity-s.q.depth(), 1), feedFrames)
 		frames := t.log.ReadFrames(t.local.scratch[:0], s.offset(), room, max(s.QueueBytes-s.queued(), 0))
 		if len(frames) == 0 {
-			panic(fmt.Sprintf("BUG: fanout: log with [%d, %d) has no frame for %d", start, end, s.offset()))
+			if t.archive == nil {
+				panic(fmt.Sprintf("BUG: fanout: log with [%d, %d) has no frame for %d", start, end, s.offset()))
+			}
+			if t.readArchive(l, s) {
+				break
+			}
+			continue
 		}
 		t.local.scratch = frames
 		size := t.feedFrames(s, frames)
@@ -173,6 +202,67 @@ func (t *Topic) feed(l *core.Loop, s *Subscription) {
 
 // feedFrames is how many frames feed reads at a time.
 const feedFrames = 128
+
+// What a subscription takes from an archive at a time, and what it may have queued for more of it: these frames are its own, so that
+// a slow reader of history must not fill QueueBytes with them.
+const (
+	archiveReadBytes  = 256 << 10
+	archiveQueueBytes = 1 << 20
+)
+
+// readArchive asks for what comes next, or stops feeding until there is room. It returns false when the writer made room meanwhile.
+func (t *Topic) readArchive(l *core.Loop, s *Subscription) bool {
+	bound := min(s.QueueBytes, archiveQueueBytes)
+	frames, bytes := s.Capacity-s.q.depth(), bound-s.queued()
+	if s.q.depth() > 0 && (frames <= 0 || bytes <= 0) {
+		return !s.stopAt(1, bound)
+	}
+	if s.answer == nil {
+		s.answer = func(l *core.Loop, frames []*Frame, err error) { t.onArchive(l, s, frames, err) }
+	}
+	s.reading = true
+	t.archive.ReadArchive(l, s.offset(), max(frames, 1), min(max(bytes, 1), archiveReadBytes), s.answer)
+	return true
+}
+
+// onArchive takes the answer of an archive. The subscription may have left since, and may even be live.
+func (t *Topic) onArchive(l *core.Loop, s *Subscription, frames []*Frame, err error) {
+	l.AssertOwner()
+	s.reading = false
+	if s.topic != t || s.isLive() || s.hasEnded() {
+		ReleaseAll(frames)
+		return
+	}
+	t.local.Counters.Encodes.Add(uint64(len(frames)))
+	if len(frames) > 0 && frames[0].Base > s.offset() {
+		t.local.Counters.EventsDropped.Add(s.skip(frames[0].Base))
+	}
+	size := t.feedFrames(s, frames)
+	if gone := (*CursorError)(nil); errors.As(err, &gone) {
+		if gone.Available > s.offset() {
+			t.local.Counters.EventsDropped.Add(s.skip(gone.Available))
+		}
+		err = nil
+	}
+	if err != nil {
+		t.fail(l, s, err)
+		return
+	}
+	if size > 0 && !s.stop(size) {
+		t.wake(s)
+		return
+	}
+	t.feed(l, s)
+}
+
+// fail ends s after what is queued. It stays registered until its writer leaves.
+func (t *Topic) fail(l *core.Loop, s *Subscription, err error) {
+	t.unhold(l, s)
+	s.failure, s.spent = err, true
+	s.state.Store(uint32(Ended))
+	s.ended.Store(uint32(Failed))
+	t.wake(s)
+}
 
 // feedFrames queues frames read from the log. It returns the size of the first that does not fit, 0 when all do.
 func (t *Topic) feedFrames(s *Subscription, frames []*Frame) (size int) {
@@ -383,8 +473,9 @@ func (t *Topic) unhold(l *core.Loop, s *Subscription) {
 func (t *Topic) onExpired(l *core.Loop, s *Subscription) {
 	t.local.Counters.StallsExpired.Add(1)
 	if s.fell {
-		_, end := t.log.Bounds()
-		t.local.Counters.EventsDropped.Add(s.skip(end))
+		if _, end := t.log.Bounds(); s.offset() < end {
+			t.local.Counters.EventsDropped.Add(s.skip(end))
+		}
 		t.goLive(l, s)
 	} else {
 		s.state.Store(uint32(Joining))

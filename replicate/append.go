@@ -29,10 +29,18 @@ const (
 	StreamGone
 	// Overloaded: as many appends wait at the shard as may; nothing was appended.
 	Overloaded
+	// DiskFull: the log has no room on its disk; nothing was appended. It resumes by itself.
+	DiskFull
+	// TooLarge: the batch is beyond what the log takes at once; nothing was appended.
+	TooLarge
+	// StorageFailed: the log has stopped after a disk error, or its end is not known after damage; nothing was appended.
+	StorageFailed
+	// OutcomeUnknown: the disk failed after the batch had been handed to the log. Only the next start tells whether it is there.
+	OutcomeUnknown
 )
 
 var outcomeNames = [...]string{"pending", "appended", "duplicate", "sequence_gap", "unknown_producer", "sequence_expired",
-	"sequence_reused", "stream_gone", "overloaded"}
+	"sequence_reused", "stream_gone", "overloaded", "disk_full", "too_large", "storage_failed", "outcome_unknown"}
 
 // String returns the name in log lines.
 func (o Outcome) String() string {
@@ -65,8 +73,12 @@ type Append struct {
 	Base     wire.Offset // Appended, Duplicate, SequenceReused
 	Expected uint64      // SequenceGap
 
-	next *Append // in heldAppends
+	next   *Append // in appendQueue
+	repeat bool    // a Duplicate that waits until the first is durable
 }
+
+// end returns one past the last record.
+func (a *Append) end() wire.Offset { return a.Base + wire.Offset(a.Count) }
 
 // finish gives the answer. a is not touched after.
 func (a *Append) finish(l *core.Loop, o Outcome) {
@@ -74,14 +86,15 @@ func (a *Append) finish(l *core.Loop, o Outcome) {
 	a.Done.OnAppended(l, a)
 }
 
-// heldAppends are the appends that wait while subscribers hold a shard back, oldest first. They are those of publishes that hold a
-// slot, so their number is bounded there; HostConfig.MaxHeld is the second bound.
-type heldAppends struct {
+// An appendQueue holds appends that wait, oldest first: Shard.held those that subscribers or a busy log hold back,
+// shardLog.pending those that wait for the disk. They are those of publishes that hold a slot, so their number is bounded there;
+// HostConfig.MaxHeld is the second bound of those held.
+type appendQueue struct {
 	first, last *Append
 	n           int
 }
 
-func (h *heldAppends) push(a *Append) {
+func (h *appendQueue) push(a *Append) {
 	if h.last == nil {
 		h.first = a
 	} else {
@@ -91,7 +104,17 @@ func (h *heldAppends) push(a *Append) {
 	h.n++
 }
 
-func (h *heldAppends) pop() *Append {
+// pushFront puts back what pop returned.
+func (h *appendQueue) pushFront(a *Append) {
+	a.next = h.first
+	h.first = a
+	if h.last == nil {
+		h.last = a
+	}
+	h.n++
+}
+
+func (h *appendQueue) pop() *Append {
 	a := h.first
 	h.first, a.next = a.next, nil
 	if h.first == nil {

@@ -12,6 +12,7 @@ import (
 
 	"felix/core"
 	"felix/fanout"
+	"felix/wal"
 )
 
 // Bounds of the catalog.
@@ -60,8 +61,14 @@ type CatalogConfig struct {
 	AutoCreate bool
 	// DevShards is the number of shards of streams that Ensure creates. Zero means 1; at most MaxShards.
 	DevShards uint32
-	// DevOnSlow is their rule for a full queue.
+	// DevOnSlow is their rule for a full queue while they are in memory.
 	DevOnSlow fanout.Policy
+	// DevDurable makes them durable where a host has a lane, with the rule catch_up.
+	DevDurable bool
+	// DefaultFsync is what records of durable streams wait for that name no mode.
+	DefaultFsync wal.Mode
+	// Journal keeps the commands. Nil means that the catalog is gone with the process.
+	Journal Journal
 	// MaxAutoStreams bounds the streams that Ensure has created and that exist: then *LimitError. Zero means 1,024.
 	MaxAutoStreams int
 	// MaxTenants, MaxNamespaces, MaxStreams and MaxAllShards bound the whole catalog: then *LimitError. Zero means 4,096, 16,384,
@@ -84,6 +91,7 @@ type Namespace struct {
 // Patch changes a stream. Nil fields stay as they are.
 type Patch struct {
 	OnSlow    *fanout.Policy
+	FsyncMode *wal.Mode // of a durable stream
 	Retention *Retention
 }
 
@@ -104,8 +112,9 @@ func (p Page) limit() int {
 // path reads the directory, which needs none. Methods may be called from any goroutine, those with a context from
 // any but a loop's.
 type Catalog struct {
-	cfg  CatalogConfig
-	seed maphash.Seed
+	cfg   CatalogConfig
+	seed  maphash.Seed
+	lanes []*hostLane // of all hosts; what is in them belongs to their loops, but for what says otherwise
 
 	// directory finds streams by the hash of their names, those of equal hash in one slice. Slices are replaced, never
 	// changed. Written under mu.
@@ -120,15 +129,21 @@ type Catalog struct {
 	auto       int // streams created by Ensure
 	shards     int
 	graves     tombstones
+	dying      []*Stream // durable and deleted, while a lane may still have some of their shards
+	dyingBound int       // of dying, before those that are through are taken out
+	orphans    []Orphan
+	notices    []string
 }
 
 type tenant struct {
 	Tenant
+	auto       bool // created by Ensure
 	namespaces table[*namespace]
 }
 
 type namespace struct {
 	Namespace
+	auto    bool // created by Ensure
 	streams table[*Stream]
 }
 
@@ -144,7 +159,16 @@ func NewCatalog(cfg CatalogConfig) *Catalog {
 	set(&cfg.MaxStreams, 65536)
 	set(&cfg.MaxAllShards, 131072)
 	// The seed decides only where entries lie in a table of this process.
-	return &Catalog{cfg: cfg, seed: maphash.MakeSeed(), directory: xsync.NewMapOf[uint64, []*Stream]()}
+	c := &Catalog{cfg: cfg, seed: maphash.MakeSeed(), directory: xsync.NewMapOf[uint64, []*Stream]()}
+	for _, h := range cfg.Hosts {
+		for _, hl := range h.lanes {
+			c.lanes = append(c.lanes, hl)
+			for id := range hl.recovered {
+				c.lastID = max(c.lastID, id/MaxShards) // never used again, whoever they belonged to
+			}
+		}
+	}
+	return c
 }
 
 // Resolve returns the stream of that name, nil when there is none. It neither locks nor allocates, and may be called on a loop. The
@@ -199,8 +223,8 @@ func (c *Catalog) Revision() uint64 {
 	return c.revision
 }
 
-// Ensure returns the stream, and with AutoCreate creates what is missing of tenant, namespace and stream: in memory, with DevShards
-// shards. What was deleted is not created again. Errors wrap ErrNotFound or ErrInvalid, or are a *LimitError.
+// Ensure returns the stream, and with AutoCreate creates what is missing of tenant, namespace and stream, with DevShards shards, durable
+// where DevDurable says so. What was deleted is not created again. Errors wrap ErrNotFound or ErrInvalid, or are a *LimitError.
 func (c *Catalog) Ensure(ctx context.Context, tenant, namespace, stream string) (*Stream, error) {
 	r, err := c.do(ctx, command{op: ensureStream, tenant: tenant, namespace: namespace, stream: stream})
 	return r.stream, err

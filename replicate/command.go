@@ -30,6 +30,7 @@ type command struct {
 	displayName               string       // createTenant, createNamespace
 	config                    StreamConfig // createStream
 	patch                     Patch        // patchStream
+	auto                      bool         // createTenant, createNamespace: on first use
 }
 
 // result is what a command did.
@@ -75,7 +76,7 @@ func (c *Catalog) apply(cmd command) (result, error) {
 	case createNamespace:
 		return c.createNamespace(cmd)
 	case createStream:
-		if err := cmd.config.normalize(); err != nil {
+		if err := c.normalize(&cmd.config); err != nil {
 			return result{}, err
 		}
 		_, n, err := c.findNamespace(cmd.tenant, cmd.namespace)
@@ -92,16 +93,25 @@ func (c *Catalog) apply(cmd command) (result, error) {
 		if err != nil {
 			return result{}, err
 		}
+		if err := c.record(entry{Op: opDeleteTenant, Tenant: cmd.tenant}); err != nil {
+			return result{}, err
+		}
 		return c.deleteTenant(t), nil
 	case deleteNamespace:
 		t, n, err := c.findNamespace(cmd.tenant, cmd.namespace)
 		if err != nil {
 			return result{}, err
 		}
+		if err := c.record(entry{Op: opDeleteNamespace, Tenant: cmd.tenant, Namespace: cmd.namespace}); err != nil {
+			return result{}, err
+		}
 		return c.deleteNamespace(t, n), nil
 	case deleteStream:
 		_, n, s, err := c.findStream(cmd.tenant, cmd.namespace, cmd.stream)
 		if err != nil {
+			return result{}, err
+		}
+		if err := c.recordStream(s, entry{Op: opDeleteStream, ID: s.ID}); err != nil {
 			return result{}, err
 		}
 		return c.deleteStream(n, s), nil
@@ -117,7 +127,11 @@ func (c *Catalog) next() uint64 {
 
 func (c *Catalog) createTenant(cmd command) (result, error) {
 	if t := c.tenants.byName[cmd.tenant]; t != nil {
-		return result{tenant: t}, sameDisplayName(fmt.Sprintf("tenant %q", cmd.tenant), t.DisplayName, cmd.displayName)
+		err := sameDisplayName(fmt.Sprintf("tenant %q", cmd.tenant), t.DisplayName, cmd.displayName)
+		if err == nil && !cmd.auto {
+			err = c.keep(&t.auto, entry{Op: opCreateTenant, Tenant: cmd.tenant, DisplayName: cmd.displayName})
+		}
+		return result{tenant: t}, err
 	}
 	if err := checkName("tenant", cmd.tenant); err != nil {
 		return result{}, err
@@ -125,7 +139,12 @@ func (c *Catalog) createTenant(cmd command) (result, error) {
 	if n := c.cfg.MaxTenants; len(c.tenants.names) >= n {
 		return result{}, &LimitError{What: "tenants", Limit: n, Hint: "delete one"}
 	}
-	t := &tenant{Tenant: Tenant{Name: cmd.tenant, DisplayName: cmd.displayName, Revision: c.next()}}
+	if !cmd.auto {
+		if err := c.record(entry{Op: opCreateTenant, Tenant: cmd.tenant, DisplayName: cmd.displayName}); err != nil {
+			return result{}, err
+		}
+	}
+	t := &tenant{Tenant: Tenant{Name: cmd.tenant, DisplayName: cmd.displayName, Revision: c.next()}, auto: cmd.auto}
 	c.tenants.put(cmd.tenant, t)
 	c.graves.remove(path(cmd.tenant))
 	return result{changed: true, tenant: t}, nil
@@ -137,7 +156,11 @@ func (c *Catalog) createNamespace(cmd command) (result, error) {
 		return result{}, err
 	}
 	if n := t.namespaces.byName[cmd.namespace]; n != nil {
-		return result{namespace: n}, sameDisplayName(fmt.Sprintf("namespace %q", path(cmd.tenant, cmd.namespace)), n.DisplayName, cmd.displayName)
+		err := sameDisplayName(fmt.Sprintf("namespace %q", path(cmd.tenant, cmd.namespace)), n.DisplayName, cmd.displayName)
+		if err == nil && !cmd.auto {
+			err = c.keep(&n.auto, entry{Op: opCreateNamespace, Tenant: cmd.tenant, Namespace: cmd.namespace, DisplayName: cmd.displayName})
+		}
+		return result{namespace: n}, err
 	}
 	if err := checkName("namespace", cmd.namespace); err != nil {
 		return result{}, err
@@ -145,11 +168,29 @@ func (c *Catalog) createNamespace(cmd command) (result, error) {
 	if c.namespaces >= c.cfg.MaxNamespaces {
 		return result{}, &LimitError{What: "namespaces", Limit: c.cfg.MaxNamespaces, Hint: "delete one"}
 	}
-	n := &namespace{Namespace: Namespace{Tenant: cmd.tenant, Name: cmd.namespace, DisplayName: cmd.displayName, Revision: c.next()}}
+	if !cmd.auto {
+		if err := c.record(entry{Op: opCreateNamespace, Tenant: cmd.tenant, Namespace: cmd.namespace, DisplayName: cmd.displayName}); err != nil {
+			return result{}, err
+		}
+	}
+	n := &namespace{Namespace: Namespace{Tenant: cmd.tenant, Name: cmd.namespace, DisplayName: cmd.displayName, Revision: c.next()}, auto: cmd.auto}
 	t.namespaces.put(cmd.namespace, n)
 	c.namespaces++
 	c.graves.remove(path(cmd.tenant, cmd.namespace))
 	return result{changed: true, namespace: n}, nil
+}
+
+// keep records what was created on first use and is now asked for by name, so that it outlives the process.
+func (c *Catalog) keep(auto *bool, e entry) error {
+	if !*auto || c.cfg.Journal == nil {
+		return nil
+	}
+	if err := c.record(e); err != nil {
+		return err
+	}
+	c.next()
+	*auto = false
+	return nil
 }
 
 // sameDisplayName lets a repeated create pass when it asks for nothing else than there is.
@@ -167,25 +208,49 @@ func (c *Catalog) createStream(n *namespace, cfg StreamConfig, auto bool) (resul
 		if err := conflict(fmt.Sprintf("stream %q", name), s.current(), cfg); err != nil {
 			return result{}, err
 		}
+		if !auto && !s.recorded() {
+			e := createEntry(s)
+			e.Config.Auto, e.Tenant, e.Namespace, e.Stream = false, cfg.Tenant, cfg.Namespace, cfg.Name
+			if err := c.keep(&s.auto, e); err != nil {
+				return result{}, err
+			}
+			if !s.auto {
+				c.auto--
+			}
+		}
 		return result{stream: s}, nil
 	}
 	if err := c.roomForStream(cfg.Shards); err != nil {
 		return result{}, err
 	}
-	c.lastID++
-	s := newStream(c.lastID, c.next(), cfg, c.cfg.Hosts)
+	c.lastID++ // also when the journal fails: it may have kept the record
+	s := newStream(c.lastID, c.revision+1, cfg, c.cfg.Hosts, c.place(cfg, c.lastID))
 	s.auto = auto
-	n.streams.put(cfg.Name, s)
-	c.graves.remove(name)
+	if err := c.recordStream(s, createEntry(s)); err != nil {
+		return result{}, err
+	}
+	c.next()
+	c.enter(n, s)
+	return result{changed: true, stream: s}, nil
+}
+
+// enter makes a stream known.
+func (c *Catalog) enter(n *namespace, s *Stream) {
+	n.streams.put(s.Config.Name, s)
+	c.graves.remove(path(s.Config.Tenant, s.Config.Namespace, s.Config.Name))
 	c.streams++
-	c.shards += int(cfg.Shards)
-	if auto {
+	c.shards += len(s.Shards)
+	if s.auto {
 		c.auto++
+	}
+	for _, shard := range s.Shards {
+		if shard.log != nil {
+			shard.log.lane.load++
+		}
 	}
 	h := c.hash(s)
 	list, _ := c.directory.Load(h)
 	c.directory.Store(h, append(slices.Clone(list), s))
-	return result{changed: true, stream: s}, nil
 }
 
 func (c *Catalog) roomForStream(shards uint32) error {
@@ -214,8 +279,11 @@ func (c *Catalog) ensureStream(cmd command) (result, error) {
 		return result{}, err
 	}
 	// Everything that can fail is checked before the first change.
-	cfg := StreamConfig{Tenant: cmd.tenant, Namespace: cmd.namespace, Name: cmd.stream, Shards: c.cfg.DevShards, OnSlow: c.cfg.DevOnSlow}
-	if err := cfg.normalize(); err != nil {
+	cfg := StreamConfig{Tenant: cmd.tenant, Namespace: cmd.namespace, Name: cmd.stream, Shards: c.cfg.DevShards}
+	if cfg.Durable = c.cfg.DevDurable && len(c.lanes) > 0; !cfg.Durable {
+		cfg.OnSlow = c.cfg.DevOnSlow
+	}
+	if err := c.normalize(&cfg); err != nil {
 		return result{}, err
 	}
 	for _, p := range []string{path(cmd.tenant), path(cmd.tenant, cmd.namespace), path(cmd.tenant, cmd.namespace, cmd.stream)} {
@@ -235,14 +303,58 @@ func (c *Catalog) ensureStream(cmd command) (result, error) {
 	if n == nil && c.namespaces >= c.cfg.MaxNamespaces {
 		return result{}, &LimitError{What: "namespaces", Limit: c.cfg.MaxNamespaces, Hint: "delete one"}
 	}
-	if _, err := c.createTenant(command{tenant: cmd.tenant}); err != nil {
+	// They are not recorded: the record of a durable stream brings them back, and one in memory leaves nothing behind.
+	if _, err := c.createTenant(command{tenant: cmd.tenant, auto: true}); err != nil {
 		return result{}, err
 	}
-	r, err := c.createNamespace(command{tenant: cmd.tenant, namespace: cmd.namespace})
+	r, err := c.createNamespace(command{tenant: cmd.tenant, namespace: cmd.namespace, auto: true})
 	if err != nil {
 		return result{}, err
 	}
-	return c.createStream(r.namespace, cfg, true)
+	made, err := c.createStream(r.namespace, cfg, true)
+	if err != nil { // of the journal: nothing of this is to stay
+		if n == nil {
+			c.tenants.byName[cmd.tenant].namespaces.remove(cmd.namespace)
+			c.namespaces--
+		}
+		if t == nil {
+			c.tenants.remove(cmd.tenant)
+		}
+	}
+	return made, err
+}
+
+func (c *Catalog) normalize(cfg *StreamConfig) error {
+	return cfg.normalize(c.cfg.DefaultFsync, len(c.lanes) > 0)
+}
+
+// place chooses the lanes of a durable stream's shards. The shards are dealt to the hosts with lanes as newStream deals those in memory,
+// and go to the lane of that host with the least shards.
+func (c *Catalog) place(cfg StreamConfig, id uint64) []*hostLane {
+	if !cfg.Durable {
+		return nil
+	}
+	var hosts []*Host
+	for _, h := range c.cfg.Hosts {
+		if len(h.lanes) > 0 {
+			hosts = append(hosts, h)
+		}
+	}
+	lanes := make([]*hostLane, cfg.Shards)
+	added := make(map[*hostLane]int)
+	first := mix(id)
+	for i := range lanes {
+		h := hosts[(first+uint64(i))%uint64(len(hosts))]
+		best := h.lanes[0]
+		for _, hl := range h.lanes[1:] {
+			if hl.load+added[hl] < best.load+added[best] {
+				best = hl
+			}
+		}
+		added[best]++
+		lanes[i] = best
+	}
+	return lanes
 }
 
 func (c *Catalog) patchStream(cmd command) (result, error) {
@@ -255,14 +367,20 @@ func (c *Catalog) patchStream(cmd command) (result, error) {
 	if cmd.patch.OnSlow != nil {
 		set.OnSlow = *cmd.patch.OnSlow
 	}
+	if cmd.patch.FsyncMode != nil {
+		set.FsyncMode = *cmd.patch.FsyncMode
+	}
 	if cmd.patch.Retention != nil {
 		set.Retention = *cmd.patch.Retention
 	}
-	if err := checkSettings(cmd.stream, set.OnSlow, set.Retention); err != nil {
+	if err := checkSettings(cmd.stream, s.Config.Durable, set); err != nil {
 		return result{}, err
 	}
 	if set == old {
 		return result{stream: s}, nil
+	}
+	if err := c.recordStream(s, entry{Op: opPatchStream, ID: s.ID, Settings: settingsEntry(set)}); err != nil {
+		return result{}, err
 	}
 	set.Revision = c.next()
 	s.settings.Store(&set)
@@ -307,6 +425,19 @@ func (c *Catalog) deleteStream(n *namespace, s *Stream) result {
 		c.directory.Delete(h)
 	} else {
 		c.directory.Store(h, list)
+	}
+	for _, shard := range s.Shards {
+		if shard.log != nil {
+			shard.log.lane.load--
+		}
+	}
+	if s.Config.Durable {
+		s.unburied.Store(int32(len(s.Shards)))
+		if len(c.dying) >= c.dyingBound {
+			c.dying = slices.DeleteFunc(c.dying, (*Stream).isBuried)
+			c.dyingBound = 2*len(c.dying) + 64
+		}
+		c.dying = append(c.dying, s)
 	}
 	s.gone.Store(true)
 	c.next()

@@ -5,6 +5,7 @@ import (
 
 	"felix/core"
 	"felix/fanout"
+	"felix/wal"
 )
 
 // agingInterval is how often shards with a bound on age look for records beyond it.
@@ -25,6 +26,8 @@ type HostConfig struct {
 	// ShardProducers and Producers bound the idempotent producers remembered by a shard and by the core, about 1.3 KiB each once
 	// they have sent 64 batches. Beyond either the one whose newest batch is oldest is forgotten. Zero means 4,096 and 65,536.
 	ShardProducers, Producers int
+	// LogRetention bounds durable streams where their own retention has a zero. Zero bounds nothing.
+	LogRetention Retention
 }
 
 // A Host is the shards of one core. It is an agent of the core's loop.
@@ -41,9 +44,18 @@ type Host struct {
 	now            int64
 	stamped        time.Duration
 	worked         time.Duration // beginning of the last pass in which Work ran
-	aging          []*Shard      // shards with a bound on age and something in their ring
+	aging          []*Shard      // shards with a bound on age and something in their ring, or with any bound and a log
 	timer          core.Timer
 	sweepAgingFunc func(*core.Loop)
+
+	lanes             []*hostLane // of durable shards; fixed before the loop starts
+	readers           readers
+	readerTimer       core.Timer
+	expireReadersFunc func(*core.Loop)
+	retry             core.Timer
+	sweeping          bool   // the lanes are being asked for retention
+	restored          bool   // aging was filled before the loop ran
+	table             []byte // where tables of producers are encoded
 }
 
 // NewHost makes the host of one core. The caller adds it to the loop's agents before the group starts, behind those that send
@@ -57,6 +69,7 @@ func NewHost(l *core.Loop, cfg HostConfig) *Host {
 	set(&cfg.Producers, 65536)
 	h := &Host{loop: l, cfg: cfg, local: fanout.NewLocal(l, cfg.Slabs, cfg.Limits), stamped: -1, worked: -1}
 	h.sweepAgingFunc = h.sweepAging
+	h.expireReadersFunc = h.expireReaders
 	return h
 }
 
@@ -72,8 +85,8 @@ func (h *Host) Core() core.ID { return h.loop.ID() }
 // Counters may be called and read from any goroutine.
 func (h *Host) Counters() *fanout.Counters { return &h.local.Counters }
 
-// Work seals the frames of the pass and offers them, goes on with appends that were held back, and gives memory back when the
-// budget is exceeded. The loop calls it.
+// Work seals the frames of the pass and offers them, goes on with appends that were held back, gives memory back when the
+// budget is exceeded, and hands what was appended to the lanes. The loop calls it.
 func (h *Host) Work(l *core.Loop) (did int) {
 	h.worked = l.Now()
 	work := h.dirty
@@ -85,6 +98,7 @@ func (h *Host) Work(l *core.Loop) (did int) {
 	if h.local.OverBudget() {
 		h.local.Trim()
 	}
+	h.commit()
 	return len(work)
 }
 
@@ -110,9 +124,30 @@ func (h *Host) micros(l *core.Loop) int64 {
 	return h.now
 }
 
-// age has s looked at once per agingInterval, while its stream bounds the age of records and it holds some.
+// ages reports whether s has to be looked at once per agingInterval: its stream bounds the age of records and it holds some, or it has a
+// log with any bound.
+func (s *Shard) ages() bool {
+	if s.log != nil {
+		return !s.gone && s.log.start < s.appended && s.logRetention() != (wal.Retention{})
+	}
+	return s.stream.settings.Load().Retention.MaxAge > 0 && s.ring.Memory() > 0
+}
+
+// logRetention returns what bounds a durable shard.
+func (s *Shard) logRetention() wal.Retention {
+	r, defaults := s.stream.settings.Load().Retention, &s.host.cfg.LogRetention
+	if r.MaxAge == 0 {
+		r.MaxAge = defaults.MaxAge
+	}
+	if r.MaxSizeBytes == 0 {
+		r.MaxSizeBytes = defaults.MaxSizeBytes
+	}
+	return wal.Retention{MaxAge: r.MaxAge, MaxBytes: r.MaxSizeBytes}
+}
+
+// age has s looked at once per agingInterval, while ages says so.
 func (h *Host) age(l *core.Loop, s *Shard) {
-	if s.aging || s.stream.settings.Load().Retention.MaxAge == 0 {
+	if s.aging || !s.ages() {
 		return
 	}
 	s.aging = true
@@ -124,13 +159,22 @@ func (h *Host) age(l *core.Loop, s *Shard) {
 
 func (h *Host) sweepAging(l *core.Loop) {
 	now, kept := h.micros(l), h.aging[:0]
+	var logs []retainee
 	for _, s := range h.aging {
-		s.ring.Trim(now)
-		if s.ring.Memory() > 0 && s.stream.settings.Load().Retention.MaxAge > 0 {
-			kept = append(kept, s)
-		} else {
-			s.aging = false
+		if s.log == nil {
+			s.ring.Trim(now)
 		}
+		if !s.ages() {
+			s.aging = false
+			continue
+		}
+		kept = append(kept, s)
+		if s.log != nil && !h.sweeping {
+			logs = append(logs, retainee{shard: s, retention: s.logRetention()})
+		}
+	}
+	if len(logs) > 0 {
+		h.sweepLogs(logs, now)
 	}
 	clear(h.aging[len(kept):])
 	h.aging = kept

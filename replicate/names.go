@@ -9,6 +9,7 @@ import (
 
 	"felix/fanout"
 	"felix/netio/wire"
+	"felix/wal"
 )
 
 // checkName returns an error that wraps ErrInvalid when name cannot name a what.
@@ -40,10 +41,18 @@ func firstRune(s string) rune {
 	return 0
 }
 
-// normalize fills in defaults and returns every problem at once, wrapping ErrInvalid.
-func (cfg *StreamConfig) normalize() error {
+// normalize fills in defaults and returns every problem at once, wrapping ErrInvalid. fsync is the catalog's default; lanes says whether
+// there are any.
+func (cfg *StreamConfig) normalize(fsync wal.Mode, lanes bool) error {
 	set(&cfg.Shards, 1)
 	set(&cfg.ReplicationFactor, 1)
+	if cfg.Durable && cfg.OnSlow == 0 && !cfg.OnSlowGiven {
+		cfg.OnSlow = fanout.CatchUp
+	}
+	if cfg.Durable && cfg.FsyncMode == 0 && !cfg.FsyncGiven {
+		cfg.FsyncMode = fsync
+	}
+	cfg.OnSlowGiven, cfg.FsyncGiven = true, true
 	errs := []error{checkName("tenant", cfg.Tenant), checkName("namespace", cfg.Namespace), checkName("stream", cfg.Name)}
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w stream %q: %s", ErrInvalid, cfg.Name, fmt.Sprintf(format, args...)))
@@ -63,24 +72,31 @@ func (cfg *StreamConfig) normalize() error {
 	if int(cfg.Delivery) >= len(deliveryNames) {
 		bad("delivery is %d; use AtLeastOnce or AtMostOnce", uint8(cfg.Delivery))
 	}
-	if cfg.Durable {
+	if cfg.Durable && !lanes {
 		bad("durable is true, and this broker has no log to keep records in; create it with durable false: its records live in memory")
 	}
-	errs = append(errs, checkSettings(cfg.Name, cfg.OnSlow, cfg.Retention))
+	errs = append(errs, checkSettings(cfg.Name, cfg.Durable, Settings{OnSlow: cfg.OnSlow, FsyncMode: cfg.FsyncMode, Retention: cfg.Retention}))
 	return errors.Join(errs...)
 }
 
 // checkSettings checks what a Patch can change, too.
-func checkSettings(stream string, onSlow fanout.Policy, r Retention) error {
+func checkSettings(stream string, durable bool, set Settings) error {
+	onSlow, r := set.OnSlow, set.Retention
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w stream %q: %s", ErrInvalid, stream, fmt.Sprintf(format, args...)))
 	}
 	switch {
-	case onSlow == fanout.CatchUp:
-		bad("on_slow is catch_up, which reads a log on disk, and this broker has none; use drop_new, drop_old or block")
+	case onSlow == fanout.CatchUp && !durable:
+		bad("on_slow is catch_up, which reads a log on disk, and the stream is in memory; use drop_new, drop_old or block")
 	case onSlow > fanout.CatchUp:
-		bad("on_slow is %d; use drop_new, drop_old or block", uint8(onSlow))
+		bad("on_slow is %d; use drop_new, drop_old, block or, for a durable stream, catch_up", uint8(onSlow))
+	}
+	switch {
+	case set.FsyncMode > wal.None:
+		bad("fsync mode is %d; use on_commit, periodic or none", uint8(set.FsyncMode))
+	case set.FsyncMode != wal.OnCommit && !durable:
+		bad("fsync mode is %v, and the stream is in memory; leave it out, or create the stream durable", set.FsyncMode)
 	}
 	if r.MaxAge != 0 && r.MaxAge < time.Second {
 		bad("retention max age is %v; use at least 1s, or leave it out", r.MaxAge)
@@ -102,6 +118,7 @@ func conflict(object string, have, want StreamConfig) error {
 		{"kind", have.Kind, want.Kind},
 		{"durable", have.Durable, want.Durable},
 		{"on_slow", have.OnSlow, want.OnSlow},
+		{"fsync mode", have.FsyncMode, want.FsyncMode},
 		{"max age", have.Retention.MaxAge, want.Retention.MaxAge},
 		{"max size", have.Retention.MaxSizeBytes, want.Retention.MaxSizeBytes},
 		{"replication factor", have.ReplicationFactor, want.ReplicationFactor},

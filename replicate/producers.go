@@ -21,6 +21,7 @@ func digest(records []byte) uint64 {
 type producer struct {
 	id       uint64
 	expected uint64 // sequence of the next batch
+	first    uint64 // nothing is known of sequences below; above 0 only where the log had lost or given up earlier batches
 	// batches holds the newest, sequence n at n mod rememberedBatches. Sequences count from 0, so it grows by appending.
 	batches []rememberedBatch
 
@@ -88,7 +89,7 @@ func (s *Shard) judge(a *Append) Outcome {
 	case a.Sequence > p.expected:
 		a.Expected = p.expected
 		return SequenceGap
-	case p.expected-a.Sequence > rememberedBatches:
+	case p.expected-a.Sequence > rememberedBatches || a.Sequence < p.first:
 		return SequenceExpired
 	}
 	b := p.batches[a.Sequence%rememberedBatches]
@@ -99,9 +100,18 @@ func (s *Shard) judge(a *Append) Outcome {
 	return Duplicate
 }
 
-// remember notes a batch that judge let pass, and forgets another producer where a bound is reached.
+// remember notes a batch that judge let pass.
 func (s *Shard) remember(a *Append) {
-	h, p := s.host, s.producers.byID[a.ProducerID]
+	s.note(a.ProducerID, a.Sequence, rememberedBatch{digest: digest(a.Records), base: a.Base})
+}
+
+// note takes a batch up, and forgets another producer where a bound is reached. From the log batches may come again, and some may be
+// missing: then what was before is forgotten.
+func (s *Shard) note(id, sequence uint64, b rememberedBatch) {
+	h, p := s.host, s.producers.byID[id]
+	if p != nil && sequence < p.expected {
+		return
+	}
 	if p == nil {
 		if s.producers.list.n >= h.cfg.ShardProducers {
 			s.producers.list.oldest.forget()
@@ -112,7 +122,7 @@ func (s *Shard) remember(a *Append) {
 		if s.producers.byID == nil {
 			s.producers.byID = make(map[uint64]*producer)
 		}
-		p = &producer{id: a.ProducerID, shard: s}
+		p = &producer{id: id, shard: s}
 		s.producers.byID[p.id] = p
 	} else {
 		s.producers.list.remove(p, inShard)
@@ -121,13 +131,21 @@ func (s *Shard) remember(a *Append) {
 	s.producers.list.push(p, inShard)
 	h.producers.push(p, inHost)
 
-	b := rememberedBatch{digest: digest(a.Records), base: a.Base}
+	if sequence > p.expected {
+		p.first = sequence
+		p.batches = append(p.batches, make([]rememberedBatch, rememberedBatches-len(p.batches))...)
+	}
 	if len(p.batches) < rememberedBatches {
 		p.batches = append(p.batches, b)
 	} else {
-		p.batches[a.Sequence%rememberedBatches] = b
+		p.batches[sequence%rememberedBatches] = b
 	}
-	p.expected = a.Sequence + 1
+	p.expected = sequence + 1
+}
+
+// oldestSequence returns the first sequence that is remembered.
+func (p *producer) oldestSequence() uint64 {
+	return max(p.first, p.expected-min(p.expected, rememberedBatches))
 }
 
 func (p *producer) forget() {

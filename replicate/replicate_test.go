@@ -25,6 +25,7 @@ type broker struct {
 	hosts   []*Host
 	catalog *Catalog
 	clock   atomic.Int64 // nanoseconds; moved by the test
+	closed  bool         // of brokers with lanes
 }
 
 type options struct {

@@ -17,10 +17,11 @@ type Shard struct {
 	index  uint32
 
 	stages
-	ring      fanout.Ring  // the log. Invariant: ring.Tail() == appended
+	ring      fanout.Ring  // the log, or its tail when there is one on disk. Invariant: ring.Tail() == appended
 	topic     fanout.Topic // who reads it
 	producers producers
-	held      heldAppends
+	held      appendQueue
+	log       *shardLog // of a durable stream; nil in memory
 
 	dirty  bool // in host.dirty
 	resume bool // the topic has stopped holding back: take from held
@@ -28,8 +29,10 @@ type Shard struct {
 	gone   bool // the stream was deleted
 }
 
+var _ fanout.Archive = (*Shard)(nil) // a topic looks for it
+
 // stages are offsets, each one past the last record that has come that far.
-// Invariant: ring start <= delivered <= committed <= appended.
+// Invariant: ring start <= delivered <= committed <= appended. Delivered is the end of a frame.
 type stages struct {
 	appended  wire.Offset // in the log: has an offset
 	committed wire.Offset // at the level its mode promises: the high watermark. May be acknowledged and delivered
@@ -53,21 +56,27 @@ type ShardStats struct {
 	Start                          wire.Offset // oldest offset kept
 	Appended, Committed, Delivered wire.Offset
 	Memory                         int64 // bytes of slabs in the ring
-	Held                           int   // appends that wait
+	Held                           int   // appends that wait to be made
+	Pending                        int   // appends that wait for the disk
 	Producers                      int   // idempotent producers remembered
 	Subscriptions                  int
 }
 
 // Stats is for use on the shard's loop.
 func (s *Shard) Stats() ShardStats {
-	return ShardStats{
+	st := ShardStats{
 		Start: s.ring.Start(), Appended: s.appended, Committed: s.committed, Delivered: s.delivered,
 		Memory: s.ring.Memory(), Held: s.held.n, Producers: s.producers.list.n, Subscriptions: len(s.topic.Subscriptions()),
 	}
+	if s.log != nil {
+		st.Start, st.Pending = s.log.start, s.log.pending.n
+	}
+	return st
 }
 
-// Append gives a batch its offsets and adds it to the log, or says why not, by a.Done. It never blocks: while a subscriber holds
-// the shard back the batch waits, in order. It runs on the shard's loop.
+// Append gives a batch its offsets and adds it to the log, or says why not, by a.Done: for a durable stream once it is as safe as the
+// stream's mode promises. It never blocks: while a subscriber or a busy log holds the shard back the batch waits, in order. It runs on
+// the shard's loop.
 func (s *Shard) Append(l *core.Loop, a *Append) {
 	l.AssertOwner()
 	a.Outcome, a.next = Pending, nil
@@ -75,7 +84,7 @@ func (s *Shard) Append(l *core.Loop, a *Append) {
 	case s.gone:
 		a.finish(l, StreamGone)
 	case s.held.n == 0 && !s.topic.Holding():
-		s.apply(l, a)
+		s.tryApply(l, a)
 	case s.held.n < s.host.cfg.MaxHeld:
 		s.held.push(a)
 	default:
@@ -83,7 +92,18 @@ func (s *Shard) Append(l *core.Loop, a *Append) {
 	}
 }
 
-// apply appends a. The call of Done is the last thing it does, since that may append again.
+// tryApply appends a, or puts it in front of those held when the log is busy. The call of Done is the last thing it does, since that
+// may append again.
+func (s *Shard) tryApply(l *core.Loop, a *Append) {
+	if s.log == nil {
+		s.apply(l, a)
+	} else if !s.applyDurable(l, a) {
+		s.held.pushFront(a)
+		s.log.block(l, s)
+	}
+}
+
+// apply appends a in memory.
 func (s *Shard) apply(l *core.Loop, a *Append) {
 	if a.Idempotent {
 		if o := s.judge(a); o != Appended {
@@ -111,9 +131,14 @@ func (s *Shard) apply(l *core.Loop, a *Append) {
 	a.finish(l, Appended)
 }
 
-// commitMark returns how far the records have reached the level that the stream's mode promises. In memory that is at once. It, mayAck
-// and mayDeliver are all that a log or consensus changes.
-func (s *Shard) commitMark() wire.Offset { return s.appended }
+// commitMark returns how far the records have reached the level that the stream's mode promises: in memory at once, with a log what
+// it has completed. It, mayAck and mayDeliver are all that consensus changes.
+func (s *Shard) commitMark() wire.Offset {
+	if s.log != nil {
+		return s.log.durable
+	}
+	return s.appended
+}
 
 // mayAck decides whether a batch that ends at end may be acknowledged.
 func (s *Shard) mayAck(end wire.Offset) bool { return end <= s.committed }
@@ -121,11 +146,20 @@ func (s *Shard) mayAck(end wire.Offset) bool { return end <= s.committed }
 // mayDeliver decides how far readers may see.
 func (s *Shard) mayDeliver() wire.Offset { return s.committed }
 
-// Bounds implements fanout.Log.
-func (s *Shard) Bounds() (start, end wire.Offset) { return s.ring.Start(), s.mayDeliver() }
+// Bounds implements fanout.Log. In memory what may be delivered is in sealed frames, or in the open one that ReadFrames seals. With a log
+// a frame can hold records beyond, so readers see what has been delivered: whole frames.
+func (s *Shard) Bounds() (start, end wire.Offset) {
+	if s.log != nil {
+		return s.log.start, s.delivered
+	}
+	return s.ring.Start(), s.mayDeliver()
+}
 
-// ReadFrames implements fanout.Log.
+// ReadFrames implements fanout.Log. With a log it returns nothing for what the ring has let go of.
 func (s *Shard) ReadFrames(dst []*fanout.Frame, from wire.Offset, maxFrames, maxBytes int) []*fanout.Frame {
+	if s.log != nil {
+		return s.ring.ReadFramesTo(dst, from, s.delivered, maxFrames, maxBytes)
+	}
 	if from >= s.ring.Sealed() {
 		s.ring.Seal()
 	}
@@ -152,29 +186,36 @@ func (s *Shard) work(l *core.Loop) {
 	if s.resume {
 		s.resume = false
 		// A batch that starts a new slab offers the one before and may bring the next hold.
-		for s.held.n > 0 && !s.topic.Holding() {
-			s.apply(l, s.held.pop())
-		}
+		s.goOn(l)
 	}
 	s.flush(l)
+}
+
+// goOn makes the appends that were held, until something holds them back again.
+func (s *Shard) goOn(l *core.Loop) {
+	for s.held.n > 0 && !s.topic.Holding() && (s.log == nil || !s.log.blocked) {
+		s.tryApply(l, s.held.pop())
+	}
 }
 
 // flush seals what was appended in the pass, offers it, and lets go of the oldest records.
 func (s *Shard) flush(l *core.Loop) {
 	s.ring.Seal()
-	to := s.mayDeliver()
+	to := s.ring.FrameEnd(s.mayDeliver())
 	if len(s.topic.Subscriptions()) == 0 {
-		s.delivered = to
+		s.delivered = max(s.delivered, to)
 	}
 	for s.delivered < to {
-		frames := s.ring.ReadFrames(s.host.scratch[:0], s.delivered, flushFrames, math.MaxInt)
+		frames := s.ring.ReadFramesTo(s.host.scratch[:0], s.delivered, to, flushFrames, math.MaxInt)
 		s.host.scratch = frames
-		s.topic.OfferAll(l, frames)
+		// Before they are offered: a subscription that falls behind meanwhile reads up to here.
 		s.delivered = frames[len(frames)-1].End()
+		s.topic.OfferAll(l, frames)
 		fanout.ReleaseAll(frames)
 	}
 	s.ring.Offered(s.delivered)
-	if s.ring.Trim(s.host.micros(l)) {
+	// With a log nothing that the ring lets go of is lost, so nothing is held back for it.
+	if s.ring.Trim(s.host.micros(l)) && s.log == nil {
 		s.topic.Guard(l)
 	}
 }
@@ -184,6 +225,10 @@ const flushFrames = 256
 
 // retain applies the stream's retention.
 func (s *Shard) retain(l *core.Loop, r Retention) {
+	if s.log != nil {
+		s.host.age(l, s)
+		return
+	}
 	s.ring.Retain(r.MaxSizeBytes, r.MaxAge.Microseconds())
 	if s.ring.Memory() > 0 {
 		s.ring.Trim(s.host.micros(l))
@@ -198,6 +243,9 @@ func (s *Shard) close(l *core.Loop) {
 	s.topic.Close(l)
 	for s.held.n > 0 {
 		s.held.pop().finish(l, StreamGone)
+	}
+	if s.log != nil {
+		s.log.close(l, s)
 	}
 	s.ring.Free()
 	s.forgetProducers()

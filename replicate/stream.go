@@ -9,6 +9,7 @@ import (
 	"felix/core"
 	"felix/fanout"
 	"felix/netio/wire"
+	"felix/wal"
 )
 
 // Kind is what a stream is used for. It is recorded and not enforced.
@@ -92,18 +93,21 @@ func parseName[T ~uint8](names []string, name string) (T, bool) {
 // Retention bounds what a stream keeps, besides the bounds of its rings. Zero fields bound nothing.
 type Retention struct {
 	MaxAge       time.Duration // of a record; looked at about once a second. At least one second
-	MaxSizeBytes int64         // of each shard, encoded; the newest frame stays
+	MaxSizeBytes int64         // of each shard, encoded; the newest frame stays. A log keeps up to 256 KiB more, and looks once a second
 }
 
-// StreamConfig is what a stream is created with. Everything but OnSlow and Retention is fixed for its life.
+// StreamConfig is what a stream is created with. Everything but OnSlow, FsyncMode and Retention is fixed for its life.
 type StreamConfig struct {
 	Tenant, Namespace, Name string
 
 	Shards            uint32 // 1 to MaxShards; 0 means 1
 	Routing           wire.Routing
 	Kind              Kind
-	Durable           bool
+	Durable           bool          // records are kept in the log of a lane
 	OnSlow            fanout.Policy // what happens to a frame for a subscriber whose queue is full
+	OnSlowGiven       bool          // of a durable stream: OnSlow holds. Otherwise the zero value means catch_up
+	FsyncMode         wal.Mode      // of a durable stream: what a record waits for
+	FsyncGiven        bool          // FsyncMode holds. Otherwise the zero value means CatalogConfig.DefaultFsync
 	Retention         Retention
 	ReplicationFactor uint32 // recorded; 0 means 1
 	Consistency       Consistency
@@ -126,30 +130,51 @@ type Stream struct {
 	auto     bool // created by Ensure
 	settings atomic.Pointer[Settings]
 	gone     atomic.Bool
+	unburied atomic.Int32 // shards that their lanes still have to delete
 }
 
 // Settings are the fields of a StreamConfig that a Patch changes.
 type Settings struct {
 	OnSlow    fanout.Policy // holds for subscriptions made from now on
+	FsyncMode wal.Mode      // holds for appends from now on
 	Retention Retention
 	Revision  uint64 // of the catalog that set them
 }
 
-// newStream makes a stream with its shards. They are dealt to the hosts from a place that the id decides, so that the shards of a
-// stream, and the first shards of many streams, spread evenly. An idle stream of one shard takes less than 1 KiB.
-func newStream(id, revision uint64, cfg StreamConfig, hosts []*Host) *Stream {
+// newStream makes a stream with its shards: in memory on hosts, durable in lanes, one per shard. Those in memory are dealt to the hosts
+// from a place that the id decides, so that the shards of a stream, and the first shards of many streams, spread evenly. An idle stream
+// of one shard takes less than 1 KiB.
+func newStream(id, revision uint64, cfg StreamConfig, hosts []*Host, lanes []*hostLane) *Stream {
 	s := &Stream{ID: id, Generation: revision, Config: cfg, Shards: make([]*Shard, cfg.Shards)}
-	s.settings.Store(&Settings{OnSlow: cfg.OnSlow, Retention: cfg.Retention, Revision: revision})
+	s.settings.Store(&Settings{OnSlow: cfg.OnSlow, FsyncMode: cfg.FsyncMode, Retention: cfg.Retention, Revision: revision})
 	first := mix(id)
 	for i := range s.Shards {
-		h := hosts[(first+uint64(i))%uint64(len(hosts))]
-		shard := &Shard{stream: s, host: h, index: uint32(i)}
-		shard.ring.Init(h.local, &shard.topic, 0)
-		shard.ring.Retain(cfg.Retention.MaxSizeBytes, cfg.Retention.MaxAge.Microseconds())
-		shard.topic.Init(h.local, shard, shard)
+		shard := &Shard{stream: s, index: uint32(i)}
+		if lanes != nil {
+			shard.host = lanes[i].host
+			shard.log = &shardLog{lane: lanes[i], id: walShard(id, shard.index)}
+			shard.ring.Init(shard.host.local, nil, 0) // what its subscriptions have not read is in the log
+		} else {
+			shard.host = hosts[(first+uint64(i))%uint64(len(hosts))]
+			shard.ring.Init(shard.host.local, &shard.topic, 0)
+			shard.ring.Retain(cfg.Retention.MaxSizeBytes, cfg.Retention.MaxAge.Microseconds())
+		}
+		shard.topic.Init(shard.host.local, shard, shard)
 		s.Shards[i] = shard
 	}
 	return s
+}
+
+// recover takes up what the lane has of the shard. It runs before the loops do.
+func (s *Shard) recover(state wal.ShardState) {
+	s.stages = stages{appended: state.End, committed: state.End, delivered: state.End}
+	s.log.start, s.log.durable = state.Start, state.End
+	s.ring.Init(s.host.local, nil, state.End)
+	if s.ages() {
+		s.aging = true
+		s.host.aging = append(s.host.aging, s)
+		s.host.restored = true
+	}
 }
 
 // mix spreads ids that follow each other over 64 bits: the finisher of splitmix64.
@@ -175,7 +200,7 @@ func (s *Stream) Gone() bool { return s.gone.Load() }
 // current returns the configuration with what was patched.
 func (s *Stream) current() StreamConfig {
 	cfg, set := s.Config, s.settings.Load()
-	cfg.OnSlow, cfg.Retention = set.OnSlow, set.Retention
+	cfg.OnSlow, cfg.FsyncMode, cfg.Retention = set.OnSlow, set.FsyncMode, set.Retention
 	return cfg
 }
 
