@@ -22,6 +22,7 @@ import (
 	"felix/netio"
 	"felix/netio/admin"
 	"felix/replicate"
+	"felix/wal"
 )
 
 // DefaultName is the name of the tenant and of the namespace that every broker starts with.
@@ -41,6 +42,22 @@ type (
 	Policy = fanout.Policy
 	// Delivery bounds event frames and replay rings. Zero fields are defaults; BudgetBytes is set by the broker.
 	Delivery = fanout.Limits
+	// Retention bounds what a stream keeps.
+	Retention = replicate.Retention
+	// FsyncMode is what a record of a durable stream waits for before it is acknowledged and delivered.
+	FsyncMode = wal.Mode
+	// StorageBackend is how groups of records are written.
+	StorageBackend = wal.BackendKind
+)
+
+const (
+	OnCommit = wal.OnCommit // until it is on disk; nothing is lost on kill or power cut
+	Periodic = wal.Periodic // until it is written; a power cut loses at most Log.SyncInterval
+	NoSync   = wal.None     // until it is written; a power cut loses what the system had not written by itself
+
+	StorageAuto  = wal.BackendAuto
+	StorageSync  = wal.BackendSync
+	StorageURing = wal.BackendURing
 )
 
 const (
@@ -74,8 +91,13 @@ type Broker struct {
 	id      identity
 	cert    *certificate
 	group   *core.Group
+	running bool // group was started
 	slabs   *fanout.Slabs
 	hosts   []*replicate.Host
+	lanes   []brokerLane // by place in the deal to the cores
+	storage *storageMeter
+	damage  []string // what recovery could not read back
+	journal *journal
 	catalog *replicate.Catalog
 	server  *netio.Server
 	admin   *admin.Server
@@ -103,6 +125,7 @@ func Start(ctx context.Context, config Config) (*Broker, error) {
 	if b.config.Now == nil {
 		b.config.Now = time.Now
 	}
+	b.storage = newStorageMeter(b.metrics, b.config.Now)
 	b.started = b.config.Now()
 	if err := b.start(ctx); err != nil {
 		b.Close()
@@ -127,8 +150,17 @@ func (b *Broker) start(ctx context.Context) (err error) {
 	if b.memoryBudget, err = memoryBudget(c.MemoryBudget, c.Limits.IngressBytes); err != nil {
 		return err
 	}
-	if err := b.startCores(); err != nil {
+	if err := b.makeCores(); err != nil {
 		return err
+	}
+	if err := b.openLanes(); err != nil {
+		return err
+	}
+	if err := b.openCatalog(); err != nil {
+		return err
+	}
+	for i, loop := range b.group.Loops() {
+		loop.AddAgent(b.hosts[i].Lanes()) // before the server's: what became durable is answered in the same pass
 	}
 	b.server, err = netio.Listen(netio.Config{
 		Group:          b.group,
@@ -170,6 +202,7 @@ func (b *Broker) start(ctx context.Context) (err error) {
 		loop.AddAgent(b.hosts[i]) // behind the server's: answers leave before records are offered
 	}
 	b.group.Start()
+	b.running = true
 	if err := b.makeDefaults(ctx); err != nil {
 		return err
 	}
@@ -185,8 +218,8 @@ func (b *Broker) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// startCores makes the run loops with their shards, and the catalog over them.
-func (b *Broker) startCores() (err error) {
+// makeCores makes the run loops and the hosts of their shards.
+func (b *Broker) makeCores() (err error) {
 	c := b.config
 	cores, pinned := c.Cores, c.CoreShards > 0
 	switch {
@@ -211,18 +244,27 @@ func (b *Broker) startCores() (err error) {
 	b.slabs = fanout.NewSlabs(fanout.SlabsConfig{})
 	for _, loop := range b.group.Loops() {
 		b.hosts = append(b.hosts, replicate.NewHost(loop, replicate.HostConfig{
-			Slabs:     b.slabs,
-			Limits:    delivery,
-			NowMicros: func() int64 { return c.Now().UnixMicro() },
+			Slabs:        b.slabs,
+			Limits:       delivery,
+			NowMicros:    func() int64 { return c.Now().UnixMicro() },
+			LogRetention: c.Log.Retention,
 		}))
 	}
-	b.catalog = replicate.NewCatalog(replicate.CatalogConfig{
-		Hosts:      b.hosts,
-		AutoCreate: c.autoCreate,
-		DevShards:  uint32(max(c.DevShards, 1)),
-		DevOnSlow:  c.SubQueuePolicy,
-	})
 	return nil
+}
+
+// newCatalog makes the catalog over the hosts and their lanes.
+func (b *Broker) newCatalog() {
+	c := b.config
+	b.catalog = replicate.NewCatalog(replicate.CatalogConfig{
+		Hosts:        b.hosts,
+		AutoCreate:   c.autoCreate,
+		DevShards:    uint32(max(c.DevShards, 1)),
+		DevOnSlow:    c.SubQueuePolicy,
+		DevDurable:   !c.AutoCreateMemory,
+		DefaultFsync: c.Log.FsyncMode,
+		Journal:      b.journal,
+	})
 }
 
 // monotonic returns the clock of the loops: time since the broker started, which never goes back.
@@ -297,6 +339,8 @@ func (b *Broker) readiness() admin.Readiness {
 		r.Reasons = append(r.Reasons, "closed")
 	}
 	r.Reasons = append(r.Reasons, b.watch.reasons()...)
+	r.Reasons = append(r.Reasons, b.laneTroubles()...)
+	r.Warnings = append(r.Warnings, b.damage...)
 	r.Ready = len(r.Reasons) == 0
 	return r
 }
@@ -349,6 +393,10 @@ func (b *Broker) Close() error {
 		}
 		b.watch.stop()
 		if b.group != nil {
+			if !b.running {
+				b.group.Start() // the lanes are closed on the loops
+			}
+			b.closeErr = errors.Join(b.closeErr, b.closeLanes())
 			b.group.Close()
 		}
 		if b.dir != nil {
@@ -387,6 +435,27 @@ func (b *Broker) MemoryBudget() int64 { return b.memoryBudget }
 
 // Cores is the number of cores, and whether each has a CPU of its own.
 func (b *Broker) Cores() (n int, pinned bool) { return len(b.hosts), b.config.CoreShards > 0 }
+
+// Durability says in a few words what an ack of a durable stream that names no mode means, and where streams of first use are.
+func (b *Broker) Durability() string {
+	text := ""
+	switch b.config.Log.FsyncMode {
+	case Periodic:
+		interval := b.config.Log.SyncInterval
+		if interval == 0 {
+			interval = defaultSyncInterval
+		}
+		text = fmt.Sprintf("periodic: an ack means written; a power cut loses at most the last %v", interval)
+	case NoSync:
+		text = "none: an ack means written; a power cut loses what the system had not saved by itself"
+	default:
+		text = "on_commit: an ack means on disk"
+	}
+	if b.config.AutoCreateMemory {
+		text += "; streams of first use are in memory"
+	}
+	return text
+}
 
 // CertificateText says in a few words which certificate the broker presents.
 func (b *Broker) CertificateText() string { return b.cert.origin }

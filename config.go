@@ -41,7 +41,10 @@ const (
 	minRingBytes, maxRingBytes   = 64 << 10, 1 << 36
 	maxBlock                     = time.Minute
 
+	minSegmentBytes, maxSegmentBytes = 1 << 20, 4 << 30
+
 	defaultDrainTimeout = 25 * time.Second
+	defaultSyncInterval = 250 * time.Millisecond // package wal's
 )
 
 // Config is what a broker is started with. The zero value works: it listens on loopback, on free ports, keeps its
@@ -118,6 +121,10 @@ type Config struct {
 	SubQueuePolicy Policy
 	// Delivery bounds event frames and replay rings.
 	Delivery Delivery
+	// Log says how durable streams are kept.
+	Log Log
+	// AutoCreateMemory makes streams of first use in memory instead of durable [auto_create_memory].
+	AutoCreateMemory bool
 
 	// Logger gets one line for each event that an operator acts on. Nil means none.
 	Logger *slog.Logger
@@ -216,7 +223,7 @@ func (c Config) check() (checkedConfig, error) {
 	if c.SubQueuePolicy > Block {
 		bad("sub_queue_policy is %s, which in-memory streams cannot have; give drop_new, drop_old or block", c.SubQueuePolicy)
 	}
-	problems = append(problems, c.Limits.Validate(), c.checkDelivery())
+	problems = append(problems, c.Limits.Validate(), c.checkDelivery(), c.checkLog())
 	return checked, errors.Join(problems...)
 }
 
@@ -239,6 +246,25 @@ func (c Config) checkDelivery() error {
 	}
 	if frame := c.Limits.FrameBytes; frame > 0 && d.FrameBytes > frame {
 		problems = append(problems, fmt.Errorf("event_batch_max_bytes (%d) exceeds max_frame_bytes (%d); lower the first or raise the second", d.FrameBytes, frame))
+	}
+	return errors.Join(problems...)
+}
+
+// checkLog looks at the bounds of Log. Zero fields are defaults.
+func (c Config) checkLog() error {
+	var problems []error
+	l := c.Log
+	if d := l.SyncInterval; d != 0 && (d < time.Millisecond || d > time.Minute) {
+		problems = append(problems, fmt.Errorf("fsync_interval_ms is %d; give a number from 1 to 60000", d.Milliseconds()))
+	}
+	if d := l.Retention.MaxAge; d != 0 && d < time.Second {
+		problems = append(problems, fmt.Errorf("retention_seconds is %v; give at least 1, or leave it out to keep records of any age", d))
+	}
+	if n := l.Retention.MaxSizeBytes; n < 0 {
+		problems = append(problems, fmt.Errorf("retention_bytes is %d; give at least 1, or leave it out to keep any number of bytes", n))
+	}
+	if n := l.SegmentBytes; n != 0 && (n < minSegmentBytes || n > maxSegmentBytes || n%4096 != 0) {
+		problems = append(problems, fmt.Errorf("segment_bytes is %s; give a multiple of 4 KiB from %s to %s", formatSize(n), formatSize(minSegmentBytes), formatSize(maxSegmentBytes)))
 	}
 	return errors.Join(problems...)
 }

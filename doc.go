@@ -49,6 +49,8 @@
 //	DataDir/meta/lock      held while a broker runs
 //	DataDir/meta/secret    the keys of stateless resets and Retry tokens derive from it; 0600
 //	DataDir/meta/node-id   the name that clients are told
+//	DataDir/meta/catalog.journal   the commands that made the catalog
+//	DataDir/lanes/lane-N/  the log: one directory for each lane, see package wal
 //	DataDir/tls/           the development certificate and its key
 //
 // All are made once, whole or not at all, and survive a power cut. A file that cannot be understood refuses the start.

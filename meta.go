@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -55,13 +56,28 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, d.unusable(err)
 	}
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder := d.holder()
 		d.lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data is %q, which another running broker uses; stop that broker or give this one a directory of its own", d.path)
+			return nil, fmt.Errorf("data is %q, which another running broker uses%s; stop that broker or give this one a directory of its own", d.path, holder)
 		}
 		return nil, d.unusable(err)
 	}
+	// Who holds the lock is for people; the lock does not depend on it.
+	if err := d.lock.Truncate(0); err == nil {
+		_, _ = fmt.Fprintf(d.lock, "%d\n", os.Getpid())
+	}
 	return d, nil
+}
+
+// holder names the process that wrote itself into the lock file, as far as it has.
+func (d *dataDir) holder() string {
+	line := make([]byte, 20)
+	n, _ := d.lock.Read(line) // at the end of the file with an error
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(line[:n]))); err == nil {
+		return fmt.Sprintf(" (pid %d)", pid)
+	}
+	return ""
 }
 
 // meta returns the path of a file in the directory of metadata.

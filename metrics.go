@@ -19,6 +19,8 @@ type Stats struct {
 	Stalls, StallsExpired        uint64 // times a subscriber held publishes back; times it did so as long as it may
 	HeldBytes, RingBytes         int64  // event frames in memory; those of them in replay rings
 	LoopStalls                   uint64 // times the watchdog found a core with work that did not move
+
+	Lanes []LaneStats // of the log
 }
 
 // Stats is a snapshot of the broker's counters.
@@ -34,6 +36,9 @@ func (b *Broker) Stats() Stats {
 		s.EventsDropped += c.EventsDropped.Load()
 		s.Stalls += c.Stalls.Load()
 		s.StallsExpired += c.StallsExpired.Load()
+	}
+	for _, lane := range b.lanes {
+		s.Lanes = append(s.Lanes, LaneStats{ID: lane.id, Recovery: lane.recovery, Stats: lane.StatsOffCore()})
 	}
 	return s
 }
@@ -51,13 +56,7 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	catalog := b.catalog.Counts()
 	counter := func(name string, value uint64) { metrics.WriteCounterUint64(w, name, value) }
 	gauge := func(name string, value int64) { metrics.WriteGaugeUint64(w, name, uint64(max(value, 0))) }
-	flag := func(name string, on bool) {
-		value := int64(0)
-		if on {
-			value = 1
-		}
-		gauge(name, value)
-	}
+	flag := func(name string, on bool) { gauge(name, int64(count(on))) }
 
 	flag("felix_ready_state", state(b.state.Load()) == serving)
 	gauge("felix_drain_duration_ms", b.drainMillis.Load())
@@ -112,6 +111,30 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	gauge("felix_event_bytes_held", s.HeldBytes)
 	gauge("felix_replay_ring_bytes", s.RingBytes)
 
+	for _, lane := range s.Lanes {
+		label := fmt.Sprintf(`{lane="%d"}`, lane.ID)
+		counter("felix_storage_batches_total"+label, lane.Batches)
+		counter("felix_storage_batch_bytes_total"+label, lane.BodyBytes)
+		counter("felix_storage_groups_total"+label, lane.Groups)
+		counter("felix_storage_groups_zeroed_total"+label, lane.ZeroedGroups)
+		metrics.WriteGaugeFloat64(w, "felix_storage_groups_zeroed_ratio"+label, ratio(lane.ZeroedGroups, lane.Groups))
+		// The mean over any time is rate(sum)/rate(count).
+		counter("felix_storage_sync_batch_appends_sum"+label, lane.Batches)
+		counter("felix_storage_sync_batch_appends_count"+label, lane.Syncs)
+		counter("felix_storage_marks_total"+label, lane.Marks)
+		counter("felix_storage_log_bytes_total"+label, lane.LogBytes)
+		counter("felix_storage_zeroed_bytes_total"+label, lane.ZeroedBytes)
+		gauge("felix_storage_segments"+label, int64(lane.Segments))
+		counter("felix_storage_segment_roll_total"+label, lane.Rolls)
+		counter("felix_storage_segments_recycled_total"+label, lane.Recycled)
+		counter("felix_storage_segments_released_total"+label, lane.Released)
+		counter("felix_storage_batches_moved_total"+label, lane.MovedBatches)
+		counter("felix_storage_full_total"+label, lane.DiskFull)
+		counter("felix_storage_sync_failures_total"+label, count(lane.Failed != nil))
+		metrics.WriteGaugeFloat64(w, "felix_storage_recovery_duration_seconds"+label, lane.Recovery.Seconds())
+		gauge(fmt.Sprintf(`felix_storage_backend_info{lane="%d",backend=%q}`, lane.ID, lane.Backend), 1)
+	}
+
 	counter("felix_udp_packets_received_total", s.PacketsIn)
 	counter("felix_udp_packets_sent_total", s.PacketsOut)
 	counter("felix_udp_bytes_received_total", s.BytesIn)
@@ -137,4 +160,20 @@ func (b *Broker) writeMetrics(w io.Writer) {
 		gauge("felix_core_rings"+label, int64(l.Rings))
 	}
 	counter("felix_core_stalls_total", s.LoopStalls)
+}
+
+// count is 1 for what is so.
+func count(so bool) uint64 {
+	if so {
+		return 1
+	}
+	return 0
+}
+
+// ratio is a share, 1 of nothing.
+func ratio(part, whole uint64) float64 {
+	if whole == 0 {
+		return 1
+	}
+	return float64(part) / float64(whole)
 }

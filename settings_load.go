@@ -48,6 +48,9 @@ var toolEnv = []string{
 	"FELIX_SERVER", "FELIX_SERVER_NAME", "FELIX_UDP_RECV_BUFFER", "FELIX_UDP_SEND_BUFFER",
 }
 
+// ackOnCommitEnv turns acks after the write off and on for other brokers of this protocol. Here they always are.
+const ackOnCommitEnv = "FELIX_ACK_ON_COMMIT"
+
 // LoadSettings puts a configuration together and checks it. The error names every problem: keys that do not exist, values out
 // of bounds, and what Config.Validate finds. Settled is filled in as far as possible in either case.
 func LoadSettings(in SettingsInput) (*Settled, error) {
@@ -119,6 +122,10 @@ func unread(environ map[string]string) []string {
 		case slices.Contains(toolEnv, name):
 		case slices.Contains(known, name):
 			warnings = append(warnings, fmt.Sprintf("environment %s is not used: another name of the same setting is set too", name))
+		case name == ackOnCommitEnv:
+			if on, err := parseBool(environ[name]); err != nil || !on {
+				warnings = append(warnings, fmt.Sprintf("environment %s=%s is not offered: an ack is always given after the write, as the stream's fsync_mode promises; choose periodic or none there for weaker acks", name, environ[name]))
+			}
 		default:
 			warnings = append(warnings, fmt.Sprintf("environment %s is read by nothing%s", name, didYouMean(name, append(known, ConfigFileEnv))))
 		}

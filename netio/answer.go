@@ -3,6 +3,7 @@ package netio
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/quic-go/quic-go"
 
@@ -17,6 +18,7 @@ type answers struct {
 	oldest, newest *publish // owed; linked by after
 	encoded        []byte   // answers that may leave
 	count          int32    // how many they are
+	queued         int      // bytes given to the stream since it was last known to have sent all of them
 	dirty          bool     // in ingress.dirty
 	waiting        bool     // a goroutine waits in Write; encoded grows behind it
 	broken         bool     // the peer or the connection ended the sending side: answers are dropped
@@ -26,8 +28,17 @@ type answers struct {
 	over       bool          // ended is closed
 }
 
-// maxKeptAnswers bounds the buffer a stream keeps between writes.
-const maxKeptAnswers = 16 << 10
+const (
+	// maxKeptAnswers bounds the buffer a stream keeps between writes.
+	maxKeptAnswers = 16 << 10
+	// maxQueuedAnswers bounds what TryWriteAll is given before a Write waits until all of it is in packets. TryWriteAll queues
+	// whatever the peer's window allows (quic-go v0.65.0): a peer with a large one that acknowledges no packets would have
+	// its answers pile up without end.
+	maxQueuedAnswers = 64 << 10
+)
+
+// diskFullRetryMillis is what clients are asked to wait when the disk is full: the lane looks for room about that often.
+const diskFullRetryMillis = 1000
 
 // expect puts p at the end of the stream's order.
 func (a *answers) expect(p *publish) {
@@ -39,13 +50,15 @@ func (a *answers) expect(p *publish) {
 	a.newest = p
 }
 
-// endable reports that the sending side can be closed.
-func (a *answers) endable() bool {
-	return a.readerDone && a.oldest == nil && len(a.encoded) == 0 && !a.waiting && !a.over
+// endable reports that the sending side can be closed: nothing is read any more, everything accepted is finished, also what owes no
+// answer, and every answer has been written.
+func (st *stream) endable() bool {
+	a := &st.answers
+	return a.readerDone && a.oldest == nil && len(a.encoded) == 0 && !a.waiting && !a.over && st.unacked.used.Load() == 0
 }
 
-// write hands the encoded answers to the stream in one write that does not block. When the peer does not read, a
-// goroutine waits in its place; its window keeps the answers behind it bounded.
+// write hands the encoded answers to the stream in one write that does not block. When the peer does not read, or much is queued
+// already, a goroutine waits in its place; its window keeps the answers behind it bounded.
 func (st *stream) write() {
 	a := &st.answers
 	if a.waiting {
@@ -53,8 +66,13 @@ func (st *stream) write() {
 	}
 	if len(a.encoded) > 0 {
 		if !a.broken {
-			switch err := st.send.TryWriteAll(a.encoded); {
+			err := quic.ErrWouldBlock
+			if a.queued < maxQueuedAnswers {
+				err = st.send.TryWriteAll(a.encoded)
+			}
+			switch {
 			case err == nil:
+				a.queued += len(a.encoded)
 			case errors.Is(err, quic.ErrWouldBlock):
 				st.writeBlocked()
 				return
@@ -64,7 +82,7 @@ func (st *stream) write() {
 		}
 		st.written()
 	}
-	if a.endable() {
+	if st.endable() {
 		a.over = true
 		if st.send != nil && !a.broken {
 			st.send.Close()
@@ -92,10 +110,10 @@ func (st *stream) writeBlocked() {
 	a.encoded, a.count = nil, 0
 	a.waiting = true
 	st.conn.goroutines.Go(func() {
-		_, err := st.send.Write(buf)
+		err := st.writeWaiting(buf)
 		// The loop outlives every connection; an error means that the broker is gone without Close.
 		_ = st.conn.loop.PostOffCore(core.Func(func(l *core.Loop) {
-			a.waiting = false
+			a.waiting, a.queued = false, 0
 			a.broken = a.broken || err != nil
 			st.acked.giveBack(count)
 			st.write()
@@ -125,15 +143,16 @@ func (p *publish) appendAnswer(dst []byte) []byte {
 	if asJSON {
 		return wire.AppendMessage(dst, &wire.PublishError{
 			RequestID: p.requestID, Message: refused.message,
-			Code: refused.code, Retry: refused.code.DefaultRetry(), HasCode: hasCode,
-			Reason: refused.reason, HasDetail: hasCode && refused.reason != "",
+			Code: refused.code, Retry: refused.class(), HasCode: hasCode,
+			Reason: refused.reason, RetryAfterMillis: refused.retryAfterMillis, HasDetail: hasCode && refused.hasDetail(),
 		})
 	}
 	hasCode = hasCode && st.flags.Has(wire.FlagAckCode)
 	return wire.AppendAck(dst, &wire.Ack{
 		RequestID: p.requestID, Failed: true, Message: refused.message,
-		Code: refused.code, Retry: refused.code.DefaultRetry(), HasCode: hasCode,
-		Reason: refused.reason, HasDetail: hasCode && refused.reason != "" && st.flags.Has(wire.FlagAckDetail),
+		Code: refused.code, Retry: refused.class(), HasCode: hasCode,
+		Reason: refused.reason, RetryAfterMillis: refused.retryAfterMillis,
+		HasDetail: hasCode && refused.hasDetail() && st.flags.Has(wire.FlagAckDetail),
 	})
 }
 
@@ -177,6 +196,29 @@ func (p *publish) refusal(client wire.Features) *refusal {
 			message: "publish queue full: the shard waits for a slow subscriber; try again",
 			reason:  wire.ReasonPublishQueueFull,
 		}
+	case replicate.DiskFull:
+		return &refusal{
+			code:             wire.CodeOverloaded,
+			message:          "the broker's disk is full: nothing was appended; free space on it or delete records, and it goes on by itself",
+			retryAfterMillis: diskFullRetryMillis,
+		}
+	case replicate.TooLarge:
+		return &refusal{
+			code:    wire.CodeInvalidRequest,
+			message: fmt.Sprintf("a batch of %d bytes is more than the log takes at once; publish smaller batches", len(p.Records)),
+		}
+	case replicate.StorageFailed:
+		return &refusal{
+			code:    wire.CodeStorage,
+			retry:   wire.RetryRetry,
+			message: "the log of this shard has stopped after a disk error and nothing was appended; the broker's log says more, a restart reads back what is on disk",
+		}
+	case replicate.OutcomeUnknown:
+		return &refusal{
+			code:    wire.CodeStorage,
+			retry:   wire.RetryOutcomeUnknown,
+			message: "the disk failed while the batch was written; the next start of the broker tells whether it is there",
+		}
 	}
 	panic(fmt.Sprintf("BUG: netio: publish finished with outcome %d", p.Outcome))
 }
@@ -185,6 +227,15 @@ func (p *publish) refusal(client wire.Features) *refusal {
 func notFound[S ~string | ~[]byte](tenant, namespace, stream S) *refusal {
 	return &refusal{
 		code:    wire.CodeNotFound,
-		message: fmt.Sprintf("stream not found: %s/%s/%s; create it first", tenant, namespace, stream),
+		message: fmt.Sprintf("stream not found: %s/%s/%s; create it first", brief(tenant), brief(namespace), brief(stream)),
 	}
+}
+
+// brief is a client's text as a message repeats it: whole when it could be a name, else its beginning, so that an answer is
+// small however long the request was.
+func brief[S ~string | ~[]byte](text S) string {
+	if len(text) <= replicate.MaxNameBytes {
+		return string(text)
+	}
+	return strings.ToValidUTF8(string(text[:replicate.MaxNameBytes]), "") + "..."
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"felix/netio/wire"
+	"felix/replicate"
 )
 
 const (
@@ -15,7 +16,9 @@ const (
 	// serverFeatures are the requests and behaviours this broker serves.
 	serverFeatures = wire.FeatureTopology | wire.FeatureStreamShards | wire.FeatureIdempotentProducer | wire.FeatureErrorCodes |
 		wire.FeatureUnsupported | wire.FeatureSequenceReused | wire.FeaturePublishPipeline | wire.FeatureStreamPublishWindow |
-		wire.FeatureShardOwners | wire.FeatureSubscribeQueue |
+		wire.FeatureShardOwners | wire.FeatureAckOnCommit | wire.FeatureSubscribeQueue | wire.FeatureStreamRead |
+		// A broker promises offset_for_time with it. Times on group records are sent to clients that offer it, once there are groups.
+		wire.FeatureRecordTimestamps |
 		wire.FeatureStreamDeleted | wire.FeaturePublishWidth | wire.FeatureExplicitShard
 
 	pipelineFeatures = wire.FeaturePublishPipeline | wire.FeatureStreamPublishWindow
@@ -38,7 +41,7 @@ func (st *stream) authenticate(h wire.Header, body []byte) error {
 	auth, ok := m.(*wire.Auth)
 	if !ok {
 		server.counts.authFailures.Add(1)
-		st.refuse(wire.CodeUnauthenticated, fmt.Sprintf("a stream begins with auth, not with %s", m.MessageType()))
+		st.refuse(wire.CodeUnauthenticated, fmt.Sprintf("a stream begins with auth, not with %s", brief(m.MessageType())))
 		return errEndStream
 	}
 	// Read the offer before anything is refused: it says which errors the client can read.
@@ -48,6 +51,11 @@ func (st *stream) authenticate(h wire.Header, body []byte) error {
 	}
 	if server.draining.Load() {
 		st.refuse(wire.CodeDraining, "broker is shutting down; connect to another one")
+		return errEndStream
+	}
+	if n := len(auth.TenantID); n > replicate.MaxNameBytes {
+		server.counts.authFailures.Add(1)
+		st.refuse(wire.CodeInvalidRequest, fmt.Sprintf("tenant_id has %d bytes, and names have at most %d", n, replicate.MaxNameBytes))
 		return errEndStream
 	}
 	if err := st.conn.verify(auth.TenantID, auth.Token); err != nil {

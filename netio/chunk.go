@@ -18,10 +18,46 @@ const (
 // A chunk is memory that a stream reader reads into and that publishes point into. It is counted: the reader is one
 // use, each run with open publishes another. Uses end on different goroutines; the last one recycles it.
 type chunk struct {
-	buf       []byte
-	uses      atomic.Int32
-	conn, all *budget // where its bytes are charged
-	pool      *chunkPool
+	buf     []byte
+	uses    atomic.Int32
+	charged budgets
+	pool    *chunkPool
+}
+
+// budgets are where the bytes of a chunk are charged.
+type budgets struct {
+	conn  *budget // its connection's
+	large *budget // half of all, for chunks above maxReadChunkBytes: frames that are slow to arrive leave the other half to small ones
+	all   *budget
+}
+
+// reserve waits for n bytes of each, the own limits before the shared ones. With an error nothing is held.
+func (b budgets) reserve(ctx context.Context, n int64) error {
+	if err := b.conn.reserve(ctx, n); err != nil {
+		return err
+	}
+	if n > maxReadChunkBytes {
+		if err := b.large.reserve(ctx, n); err != nil {
+			b.conn.release(n)
+			return err
+		}
+	}
+	if err := b.all.reserve(ctx, n); err != nil {
+		if n > maxReadChunkBytes {
+			b.large.release(n)
+		}
+		b.conn.release(n)
+		return err
+	}
+	return nil
+}
+
+func (b budgets) release(n int64) {
+	b.conn.release(n)
+	if n > maxReadChunkBytes {
+		b.large.release(n)
+	}
+	b.all.release(n)
 }
 
 // A chunkPool recycles chunks by size. It may be used from any goroutine.
@@ -29,19 +65,15 @@ type chunkPool struct {
 	classes [bits.UintSize]sync.Pool // by log2 of the size; only those from minChunkBytes to maxPooledBytes are used
 }
 
-// borrow waits until size bytes fit both budgets and returns a chunk of at least that size. It ends early with the
+// borrow waits until size bytes fit the budgets and returns a chunk of at least that size. It ends early with the
 // context's error.
-func (p *chunkPool) borrow(ctx context.Context, conn, all *budget, size int) (*chunk, error) {
+func (p *chunkPool) borrow(ctx context.Context, b budgets, size int) (*chunk, error) {
 	size = max(size, minChunkBytes)
 	class := bits.Len(uint(size - 1))
 	if size <= maxPooledBytes {
 		size = 1 << class
 	}
-	if err := conn.reserve(ctx, int64(size)); err != nil {
-		return nil, err
-	}
-	if err := all.reserve(ctx, int64(size)); err != nil {
-		conn.release(int64(size))
+	if err := b.reserve(ctx, int64(size)); err != nil {
 		return nil, err
 	}
 	var c *chunk
@@ -51,7 +83,7 @@ func (p *chunkPool) borrow(ctx context.Context, conn, all *budget, size int) (*c
 	if c == nil {
 		c = &chunk{buf: make([]byte, size), pool: p}
 	}
-	c.conn, c.all = conn, all
+	c.charged = b
 	c.uses.Store(1)
 	return c, nil
 }
@@ -62,13 +94,12 @@ func (c *chunk) release() {
 		return
 	}
 	size := int64(len(c.buf))
-	conn, all := c.conn, c.all
-	c.conn, c.all = nil, nil
+	charged := c.charged
+	c.charged = budgets{}
 	if size <= maxPooledBytes {
 		c.pool.classes[bits.Len(uint(size-1))].Put(c)
 	}
-	conn.release(size)
-	all.release(size)
+	charged.release(size)
 }
 
 // alone reports that the caller's is the only use, so that the caller may write over the chunk.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"felix/core"
+	"felix/fanout"
 	"felix/replicate"
 )
 
@@ -46,8 +47,8 @@ type Config struct {
 	// as the data directory, so that clients of an earlier process notice a restart at once.
 	ResetSecret, TokenKey [32]byte
 
-	// Authenticate checks the tenant and token of a stream. It must not block. It is called once per stream;
-	// an error is answered with unauthenticated, or forbidden when it wraps ErrForbidden.
+	// Authenticate checks the tenant and token of a stream. It must not block. It is not asked again about the pair that a
+	// connection was last let in with; an error is answered with unauthenticated, or forbidden when it wraps ErrForbidden.
 	Authenticate func(tenant, token string) error
 
 	Limits Limits
@@ -92,6 +93,19 @@ type Limits struct {
 	// SubscriberQueue is the default depth of a subscriber's queue in envelopes, 512; SubscriberQueueMax bounds
 	// what a client may ask for, 4,096.
 	SubscriberQueue, SubscriberQueueMax int
+	// AnswerTimeout ends a stream whose peer has had no room for its answers for so long: 30 s by default, after which
+	// published clients have given up by themselves.
+	AnswerTimeout time.Duration
+	// FrameTimeout ends a stream that keeps the broker waiting for the rest of a frame, 30 s by default and a second for every
+	// 64 KiB of the frame besides: its first part holds memory that others wait for.
+	FrameTimeout time.Duration
+	// AckWait is how long an acked publish that a shard has taken may wait for its answer, 6 s by default: longer than a subscriber
+	// may hold a shard back. Then it is answered with unacknowledged, whose outcome the client does not know; the record
+	// may still be written.
+	AckWait time.Duration
+	// ReadRecords bounds the records of a page that stream_read answers with, 10,000 by default and at most. A page is
+	// at most 4 MiB besides.
+	ReadRecords int
 	// PublishWindow is how many acked publishes of a stream may be unanswered, 256 by default. -1 grants no
 	// pipelining to clients; the bound stays.
 	PublishWindow int
@@ -99,7 +113,7 @@ type Limits struct {
 	// the stream is not read and QUIC flow control paces the publisher.
 	UnackedWindow int
 	// ConnectionBytes and IngressBytes bound the publish bytes held for one connection (16 MiB) and in all
-	// (64 MiB). A stream that gets none is not read.
+	// (64 MiB), half of it for frames above 64 KiB. A stream that gets none is not read.
 	ConnectionBytes, IngressBytes int64
 	// Slots is the ingress depth of a core in publish frames, 512 by default.
 	Slots int
@@ -135,6 +149,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Subscriptions, 4096)
 	set(&l.SubscriberQueue, 512)
 	set(&l.SubscriberQueueMax, 4096)
+	set(&l.ReadRecords, replicate.MaxReadRecords)
 	set(&l.PublishWindow, defaultPublishWindow)
 	set(&l.UnackedWindow, 1024)
 	set(&l.Slots, 512)
@@ -144,8 +159,17 @@ func (l Limits) withDefaults() Limits {
 	set(&l.InitialConnectionWindow, 32<<10)
 	set(&l.MaxStreamWindow, 16<<20)
 	set(&l.MaxConnectionWindow, 64<<20)
+	if l.FrameTimeout == 0 {
+		l.FrameTimeout = 30 * time.Second
+	}
+	if l.AckWait == 0 {
+		l.AckWait = 6 * time.Second
+	}
 	if l.AuthTimeout == 0 {
 		l.AuthTimeout = 10 * time.Second
+	}
+	if l.AnswerTimeout == 0 {
+		l.AnswerTimeout = 30 * time.Second
 	}
 	if l.ConnectionBytes == 0 {
 		l.ConnectionBytes = 16 << 20
@@ -174,8 +198,10 @@ func (l Limits) Validate() error {
 	bound("frame bytes before authentication", int64(l.PreauthFrameBytes), 1<<10, maxFrameBytesLimit)
 	bound("streams before authentication", int64(l.PreauthStreams), 1, 1<<16)
 	bound("subscriptions per connection", int64(l.Subscriptions), 1, 1<<20)
-	bound("subscriber queue", int64(l.SubscriberQueue), 1, 1<<16)
-	bound("subscriber queue maximum", int64(l.SubscriberQueueMax), 1, 1<<16)
+	bound("subscriber queue", int64(l.SubscriberQueue), 1, fanout.MaxCapacity)
+	bound("subscriber queue maximum", int64(l.SubscriberQueueMax), 1, fanout.MaxCapacity)
+	bound("answer timeout in ms", l.AnswerTimeout.Milliseconds(), 1, int64(time.Hour/time.Millisecond))
+	bound("records per read", int64(l.ReadRecords), 1, replicate.MaxReadRecords)
 	bound("publish window", int64(l.PublishWindow), -1, 1<<16)
 	bound("unacked window", int64(l.UnackedWindow), 1, 1<<16)
 	bound("ingress slots per core", int64(l.Slots), 1, 1<<20)

@@ -87,7 +87,7 @@ func (s *Server) serve(q *quic.Conn, session core.ID) {
 	c.goroutines.Go(func() {
 		for {
 			u, err := q.AcceptUniStream(q.Context())
-			if err != nil {
+			if err != nil || !c.admit() {
 				return
 			}
 			c.start(newStream(c, u, nil))
@@ -95,12 +95,24 @@ func (s *Server) serve(q *quic.Conn, session core.ID) {
 	})
 	for {
 		b, err := q.AcceptStream(q.Context())
-		if err != nil {
+		if err != nil || !c.admit() {
 			break
 		}
 		c.start(newStream(c, b, b))
 	}
 	c.goroutines.Wait()
+}
+
+// admit waits for a place among the unauthenticated streams, which the stream's reader gives back. It is the accept loop that
+// waits, so that a thousand streams of a peer that shows no token are not a thousand goroutines. False means that the
+// connection has ended.
+func (c *conn) admit() bool {
+	select {
+	case c.preauth <- struct{}{}:
+		return true
+	case <-c.quic.Context().Done():
+		return false
+	}
 }
 
 // start reads a new stream in a goroutine of its own. While the broker drains, its auth is refused.

@@ -20,8 +20,8 @@
 // by the loop it is on: the session's, the shard owner's, and the session's again. Nothing on that way takes a lock;
 // the byte budgets and the connection counts at the door are atomics with a queue behind them.
 //
-// The loop writes answers itself with TryWriteAll, which never blocks; a stream whose peer does not read gets a
-// goroutine that waits in its place. It ends with the stream.
+// The loop writes answers itself with TryWriteAll, which never blocks; a stream whose peer does not read, or that has 64 KiB
+// of answers queued, gets a goroutine that waits in its place. It ends with the stream.
 //
 // # States of a stream
 //
@@ -45,11 +45,16 @@
 //
 // Limits holds every bound with its default; each says what happens there. Besides: chunks of 4 to 64 KiB, larger only for a
 // frame that needs it; 4 KiB carried over between reads of a stream; 1,024 widths remembered per stream.
+// A page that stream_read answers with has 4 MiB and 10,000 records at most and is cut to what fits a frame; pages hold 64 MiB
+// together, further reads wait, and a client has 10 s to take one.
 //
 // # Decisions
 //
 //   - Two transports per listening core, one on the shared port and one on a port of its own. Connection IDs carry the
 //     core in their first byte, so that a connection keeps its core when the client's address changes.
+//   - stream_read and offset_for_time wait for the disk in the goroutine of their stream, which the client opened for them. A stream
+//     that publishes is refused one: its pages would wait among answers that are bounded in number only.
+//   - RECORD_TIMESTAMPS is announced for offset_for_time, which is what the bit promises of a broker.
 //   - Answers are written by the loop. A goroutine hop per wake-up costs more than TryWriteAll, which copies up to a
 //     packet into the frame that leaves next.
 //   - A subscription's event stream is opened after the subscription is registered and before subscribed is answered,

@@ -1,7 +1,6 @@
 package netio
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -16,10 +15,7 @@ func (st *stream) publishFrame(c *chunk, flags wire.Flags, body []byte) error {
 	var f wire.Publish
 	if err := f.Parse(flags, body); err != nil {
 		st.conn.server.counts.malformed.Add(1)
-		if id, ok := wire.PublishRequestID(body); ok && flags.Has(wire.FlagPublishAcked) {
-			return st.refusePublish(id, flags.Has(wire.FlagPublishIdempotent), &refusal{code: wire.CodeInvalidRequest, message: err.Error()})
-		}
-		return nil // nobody waits for an answer
+		return st.refuseFrame(flags, body, err.Error())
 	}
 	if st.send == nil && f.Acked() {
 		return errEndStream // there is nowhere to answer
@@ -32,7 +28,46 @@ func (st *stream) publishFrame(c *chunk, flags wire.Flags, body []byte) error {
 	p.Records, p.Count = f.Records, f.Count
 	p.Idempotent, p.ProducerID, p.Sequence = f.Idempotent(), f.ProducerID, f.Sequence
 	p.Shard, p.failed = st.route(f.Tenant, f.Namespace, f.Stream, f.Key, f.HasKey(), 0, false)
+	st.keepSequence(p, f.Tenant, f.Namespace, f.Stream, f.Key)
 	return nil
+}
+
+// A refusedBatch is a batch of an idempotent producer that was refused at the door and may be sent again.
+type refusedBatch struct {
+	producer, sequence, key uint64 // key is its hash: the sequence counts per shard, and the shard is not known
+	scope                   string
+	why                     *refusal
+}
+
+// maxRefusedBatches bounds what a stream remembers: clients have at most 64 batches of a producer on their way.
+const maxRefusedBatches = 64
+
+// keepSequence refuses what a producer sent behind a batch that was refused at the door in the same way, until that batch comes
+// again. The shard would answer sequence_gap, which ends the producer.
+func (st *stream) keepSequence(p *publish, tenant, namespace, name, key []byte) {
+	if !p.Idempotent || p.failed == nil && len(st.refused) == 0 {
+		return
+	}
+	scope, hash := scopeKey(tenant, namespace, name), wire.KeyHash(key)
+	for i, r := range st.refused {
+		if r.producer != p.ProducerID || r.scope != scope {
+			continue
+		}
+		if r.sequence == p.Sequence && r.key == hash {
+			st.refused = append(st.refused[:i], st.refused[i+1:]...)
+			break
+		}
+		if r.sequence < p.Sequence {
+			p.Shard, p.failed = nil, r.why
+			return
+		}
+	}
+	if p.failed != nil && p.failed.class() != wire.RetryFatal {
+		if len(st.refused) == maxRefusedBatches {
+			st.refused = append(st.refused[:0], st.refused[1:]...)
+		}
+		st.refused = append(st.refused, refusedBatch{p.ProducerID, p.Sequence, hash, scope, p.failed})
+	}
 }
 
 // entry returns the next place in the run, once the window has room.
@@ -53,6 +88,19 @@ func (st *stream) entry(c *chunk, acked bool) (*publish, error) {
 	p := r.add()
 	p.acked, p.tenantID = acked, st.tenantID
 	return p, nil
+}
+
+// refuseFrame answers a publish frame that is not taken, by the request id at the front of its body. An acked one that is too
+// short for an id ends the stream, since its client waits for an answer that cannot be given.
+func (st *stream) refuseFrame(flags wire.Flags, body []byte, reason string) error {
+	if !flags.Has(wire.FlagPublishAcked) {
+		return nil // nobody waits for an answer
+	}
+	id, ok := wire.PublishRequestID(body)
+	if !ok {
+		return errEndStream
+	}
+	return st.refusePublish(id, flags.Has(wire.FlagPublishIdempotent), &refusal{code: wire.CodeInvalidRequest, message: reason})
 }
 
 // refusePublish puts a failed answer in the place of a publish that could not be read.
@@ -98,6 +146,9 @@ func (st *stream) route(tenant, namespace, name, key []byte, hasKey bool, shard 
 
 // tellWidth remembers the width that keyed batches of this QUIC stream are routed by. It is not answered.
 func (st *stream) tellWidth(m *wire.PublishWidth) {
+	if m.TenantID != st.tenant || len(m.Namespace) > replicate.MaxNameBytes || len(m.Stream) > replicate.MaxNameBytes {
+		return // no batch of this QUIC stream reaches such a name
+	}
 	if st.widths == nil || len(st.widths) >= maxWidths {
 		st.widths = make(map[string]width)
 	}
@@ -107,16 +158,11 @@ func (st *stream) tellWidth(m *wire.PublishWidth) {
 
 // publishMessage takes a publish in JSON. Its records were made from the message and lie in memory of their own.
 func (st *stream) publishMessage(c *chunk, m *wire.PublishBatch) error {
-	if m.Ack == wire.AckNone {
-		if st.send == nil || !m.HasRequestID {
-			m.RequestID = 0
-		}
-	} else if !m.HasRequestID {
+	acked := m.Ack != wire.AckNone
+	if acked && !m.HasRequestID {
 		return st.refuse(wire.CodeInvalidRequest, "an acked publish needs a request_id")
-	} else if st.send == nil {
-		return errEndStream
 	}
-	p, err := st.entry(c, m.Ack != wire.AckNone)
+	p, err := st.entry(c, acked)
 	if err != nil {
 		return err
 	}
@@ -127,9 +173,6 @@ func (st *stream) publishMessage(c *chunk, m *wire.PublishBatch) error {
 }
 
 func (st *stream) publishIdempotent(c *chunk, m *wire.PublishIdempotent) error {
-	if st.send == nil {
-		return errEndStream
-	}
 	p, err := st.entry(c, true)
 	if err != nil {
 		return err
@@ -138,6 +181,7 @@ func (st *stream) publishIdempotent(c *chunk, m *wire.PublishIdempotent) error {
 	p.Records, p.Count = m.Records, m.Count
 	p.Idempotent, p.ProducerID, p.Sequence = true, m.ProducerID, m.Sequence
 	p.Shard, p.failed = st.route([]byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream), m.Key, m.HasKey, m.Shard, m.HasShard)
+	st.keepSequence(p, []byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream), m.Key)
 	return nil
 }
 
@@ -149,8 +193,6 @@ func refusalFor(err error, tenant, namespace, name []byte) *refusal {
 		return &refusal{code: wire.CodeLimitExceeded, message: err.Error()}
 	case errors.Is(err, replicate.ErrNotFound):
 		return notFound(tenant, namespace, name)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &refusal{code: wire.CodeShardUnavailable, message: "the broker was busy creating the stream; try again", reason: wire.ReasonNotReady}
 	}
 	return &refusal{code: wire.CodeInvalidRequest, message: err.Error()}
 }

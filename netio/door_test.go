@@ -25,8 +25,8 @@ func TestAuthOK(t *testing.T) {
 		features wire.Features
 		ok       bool // plain ok instead of auth_ok
 	}{
-		{"published client 0.6.2", auth(), 0x177F, 0xE_C006EA21, false},
-		{"without the second word", &wire.Auth{TenantID: "t1", ClientFlags: 0x1FFF, HasClientFlags: true, ClientFeatures: 0x7B77FFFF, HasClientFeatures: true}, 0x177F, 0x4006EA21, false},
+		{"published client 0.6.2", auth(), 0x177F, 0xE_E40EEA21, false},
+		{"without the second word", &wire.Auth{TenantID: "t1", ClientFlags: 0x1FFF, HasClientFlags: true, ClientFeatures: 0x7B77FFFF, HasClientFeatures: true}, 0x177F, 0x640EEA21, false},
 		{"only flags", &wire.Auth{TenantID: "t1", ClientFlags: 0x003F, HasClientFlags: true}, 0x003F, 0, false},
 		{"nothing offered", &wire.Auth{TenantID: "t1"}, 0, 0, true},
 	} {
@@ -470,6 +470,23 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
+// A frame that has begun holds memory that others wait for: its stream ends when the rest does not come.
+func TestFrameThatDoesNotGoOn(t *testing.T) {
+	f := start(t, fixtureOptions{change: func(c *Config) { c.Limits.FrameTimeout = 50 * time.Millisecond }})
+	f.createStream("updates", 1, fanout.DropNew)
+	p := f.connect()
+	k := p.authed()
+	k.publish(batch(1, "updates", "", "whole"))
+	k.raw(wire.AppendHeader(nil, wire.Header{Flags: wire.FlagPublishBatch, Length: 70 << 10}))
+	k.raw(make([]byte, 5<<10))
+	if a := k.ack(); a.Failed || a.RequestID != 1 {
+		t.Fatalf("ack %+v", a)
+	}
+	k.mustEnd()
+	waitFor(t, "its memory", func() bool { s := f.server.Stats(); return s.SlowFrames == 1 && s.IngressBytes == 0 })
+	p.alive()
+}
+
 func TestPartialFrames(t *testing.T) {
 	f := start(t, fixtureOptions{})
 	f.createStream("updates", 1, fanout.DropNew)
@@ -541,6 +558,46 @@ func TestStreamDeletedEndsSubscription(t *testing.T) {
 	k.publish(batch(2, "updates", "", "late"))
 	if a := k.ack(); !a.Failed || a.Code != wire.CodeNotFound {
 		t.Fatalf("publish to a deleted stream: %+v", a)
+	}
+}
+
+// A batch refused at the door takes those behind it with it, so that none is answered with sequence_gap.
+func TestIdempotentBatchRefusedAtTheDoor(t *testing.T) {
+	f := start(t, fixtureOptions{})
+	f.createStream("updates", 4, fanout.DropNew)
+	k := f.connect().authed()
+	scope := wire.Scope{TenantID: "t1", Namespace: "default", Stream: "updates"}
+	publish := func(id, sequence uint64) {
+		b := batch(id, "updates", "k", "x")
+		b.Flags |= wire.FlagPublishIdempotent
+		b.ProducerID, b.Sequence = 7, sequence
+		k.publish(b)
+	}
+	refused := func(id uint64) {
+		t.Helper()
+		if e, ok := k.message().(*wire.PublishError); !ok || e.RequestID != id || e.Code != wire.CodeStaleWidth {
+			t.Fatalf("request %d: %+v", id, e)
+		}
+	}
+	appended := func(id uint64, at wire.Offset) {
+		t.Helper()
+		if m, ok := k.message().(*wire.PublishOK); !ok || m.RequestID != id || m.Offset != at {
+			t.Fatalf("request %d: %+v, want offset %d", id, m, at)
+		}
+	}
+	publish(1, 0)
+	appended(1, 0)
+	k.send(&wire.PublishWidth{Scope: scope, Shards: 8})
+	publish(2, 1)
+	k.send(&wire.PublishWidth{Scope: scope, Shards: 4})
+	publish(3, 2)
+	publish(4, 3)
+	for id := range uint64(3) {
+		refused(id + 2)
+	}
+	for id := range uint64(3) { // sent again, in order
+		publish(5+id, 1+id)
+		appended(5+id, wire.Offset(1+id))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"felix/netio/udp"
 	"felix/netio/wire"
 	"felix/replicate"
+	"felix/wal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,6 +39,7 @@ type fixture struct {
 	catalog *replicate.Catalog
 	group   *core.Group
 	roots   *x509.CertPool
+	hosts   []*replicate.Host
 	closed  bool
 }
 
@@ -45,6 +48,8 @@ type fixtureOptions struct {
 	baton  bool
 	pinned bool
 	auto   bool
+	log    bool                          // durable streams can be made
+	disk   func(wal.Backend) wal.Backend // what they are written with; nil is the ordinary one
 	change func(*Config)
 }
 
@@ -66,6 +71,9 @@ func start(t *testing.T, o fixtureOptions) *fixture {
 	slabs := fanout.NewSlabs(fanout.SlabsConfig{})
 	for _, l := range group.Loops() {
 		hosts = append(hosts, replicate.NewHost(l, replicate.HostConfig{Slabs: slabs, NowMicros: func() int64 { return time.Now().UnixMicro() }}))
+		if o.log {
+			f.addLane(hosts[l.ID()], l, o.disk)
+		}
 	}
 	f.catalog = replicate.NewCatalog(replicate.CatalogConfig{Hosts: hosts, AutoCreate: o.auto})
 	cert, roots := testCertificate(t)
@@ -95,10 +103,27 @@ func start(t *testing.T, o fixtureOptions) *fixture {
 	for i, l := range group.Loops() {
 		l.AddAgent(hosts[i])
 	}
+	f.hosts = hosts
 	group.Start()
 	f.server.Start()
 	t.Cleanup(f.close)
 	return f
+}
+
+// errDisk is how the disks of tests fail.
+var errDisk = errors.New("the disk is broken")
+
+// addLane gives a host a lane in a temporary directory.
+func (f *fixture) addLane(host *replicate.Host, l *core.Loop, disk func(wal.Backend) wal.Backend) {
+	f.t.Helper()
+	lane, recovered, err := wal.Open(filepath.Join(f.t.TempDir(), "lane"), wal.Options{
+		Lane: uint64(l.ID()), Now: time.Now, Notify: l.WakeOffCore, SegmentBytes: 8 << 20, ZeroAhead: -1, WrapBackend: disk,
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	host.AddLane(uint64(l.ID()), lane, recovered)
+	l.AddAgent(host.Lanes())
 }
 
 func (f *fixture) close() {
@@ -108,6 +133,11 @@ func (f *fixture) close() {
 	f.closed = true
 	if err := f.server.Close(); err != nil {
 		f.t.Errorf("Close: %v", err)
+	}
+	for _, h := range f.hosts {
+		if err := h.CloseOffCore(); err != nil && !errors.Is(err, errDisk) {
+			f.t.Errorf("close the lanes: %v", err)
+		}
 	}
 	f.group.Close()
 	s := f.server.Stats()

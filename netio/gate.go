@@ -48,7 +48,7 @@ func newGate(limits Limits) *gate {
 func (g *gate) connContext(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	t := &ticket{gate: g}
 	if udp, ok := info.RemoteAddr.(*net.UDPAddr); ok {
-		t.ip = udp.AddrPort().Addr().Unmap()
+		t.ip = sourceOf(udp.AddrPort().Addr().Unmap())
 	}
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -56,6 +56,20 @@ func (g *gate) connContext(ctx context.Context, info *quic.ClientInfo) (context.
 	ctx = context.WithValue(ctx, ticketKey{}, t)
 	context.AfterFunc(ctx, t.leave)
 	return ctx, nil
+}
+
+// mustValidate is the transport's VerifySourceAddress hook. Once half the places for unauthenticated connections are taken, a
+// peer must show with a Retry that it is where it says before it gets one, so that forged packets do not take the rest.
+func (g *gate) mustValidate(net.Addr) bool {
+	return g.unauthenticated.Load() >= int64(g.limits.Unauthenticated+1)/2
+}
+
+// sourceOf is what counts as one source: an IPv4 address, or an IPv6 network of the size that one customer gets.
+func sourceOf(ip netip.Addr) netip.Addr {
+	if ip.Is4() || ip.IsLoopback() {
+		return ip
+	}
+	return netip.PrefixFrom(ip, 64).Masked().Addr()
 }
 
 // enter counts the connection, or nothing and says why it is refused.

@@ -18,6 +18,8 @@ type ingress struct {
 	parcels   int       // how many of both are open
 	dirty     []*stream // streams with answers to write; each is in here once
 
+	waits waitList // runs with publishes that wait for their shard
+
 	counts ingressCounts // the owner's copies
 	stale  bool          // counts have changed since seen was written
 	seen   ingressSeen
@@ -96,11 +98,16 @@ func (pc *parcel) Run(l *core.Loop) {
 
 // finish ends a publish on its session's loop: the slot comes back, and the answer may leave when its turn comes.
 func (in *ingress) finish(l *core.Loop, p *publish) {
+	in.stale = true
+	if p.late {
+		p.run.finished() // nobody is told any more
+		in.slots.Release(l, 1)
+		return
+	}
 	if p.answered {
 		panic("BUG: netio: publish finished twice")
 	}
 	p.answered = true
-	in.stale = true
 	st := p.run.stream
 	if p.raw == nil {
 		in.count(p)
@@ -111,6 +118,9 @@ func (in *ingress) finish(l *core.Loop, p *publish) {
 	} else {
 		st.unacked.giveBack(1)
 		p.run.finished()
+		if st.answers.readerDone {
+			in.settle(st)
+		}
 	}
 	if hadSlot {
 		in.slots.Release(l, 1) // may admit waiters, which may finish at once: last, so that p's memory may be reused
@@ -149,9 +159,11 @@ func (in *ingress) settle(st *stream) {
 		}
 		a.encoded = p.appendAnswer(a.encoded)
 		a.count++
-		p.run.finished()
+		if !p.late {
+			p.run.finished()
+		}
 	}
-	if !a.dirty && (len(a.encoded) > 0 || a.endable()) {
+	if !a.dirty && (len(a.encoded) > 0 || st.endable()) {
 		a.dirty = true
 		in.dirty = append(in.dirty, st)
 	}

@@ -2,6 +2,7 @@ package netio
 
 import (
 	"sync"
+	"time"
 
 	"felix/core"
 	"felix/netio/wire"
@@ -21,6 +22,7 @@ type publish struct {
 	json      bool   // the answer is JSON
 	answered  bool   // set on the session's loop: the answer may leave in its turn
 	slot      bool   // holds a slot
+	late      bool   // answered as unacknowledged while the shard still has it
 
 	// failed is set at the door when the publish never reaches a shard.
 	failed *refusal
@@ -31,22 +33,39 @@ type publish struct {
 	hop   *publish // next in the parcel
 }
 
-// A refusal is why a publish is not appended.
+// A refusal is why a publish is not appended, or another request not served.
 type refusal struct {
 	code    wire.Code
+	retry   wire.Retry // what the client may do; 0 means what goes with the code
 	message string
 	reason  string // detail of the code; empty when there is none
+	// retryAfterMillis is a detail, too: the least wait before another try; 0 when there is none.
+	retryAfterMillis uint64
 	// producer is the reason of a publish_refused, for idempotent producers; Kind 0 when it is none.
 	producer wire.RefusalReason
 }
+
+func (r *refusal) class() wire.Retry {
+	if r.retry == 0 {
+		return r.code.DefaultRetry()
+	}
+	return r.retry
+}
+
+func (r *refusal) hasDetail() bool { return r.reason != "" || r.retryAfterMillis != 0 }
 
 // A run is the publishes of one read of one stream: they cross to the session's loop together. It is recycled, with
 // its chunk, when the last of them is finished and answered.
 type run struct {
 	stream *stream
-	chunk  *chunk // where their bytes are; nil when they were made from JSON
+	chunk  *chunk // what they were read into; nil when all of them are answers made by the reader
 	pubs   []publish
 	open   int // publishes not yet finished or not yet answered; owned by the session's loop
+
+	// A run with publishes that wait for their shard is in the ingress's list of such, by the time it came.
+	since      time.Duration
+	prev, next *run
+	listed     bool
 }
 
 // maxRunPublishes bounds a run, so that one stream's backlog leaves the loop to others in between.
@@ -78,7 +97,7 @@ func (r *run) add() *publish {
 // Run takes the run over on the session's loop: every publish gets a slot or waits for one, in order.
 func (r *run) Run(l *core.Loop) {
 	in := r.stream.conn.ingress
-	r.open = len(r.pubs)
+	r.open = len(r.pubs) + 1 // one for this function, so that r is not recycled under it
 	for i := range r.pubs {
 		p := &r.pubs[i]
 		p.run = r
@@ -95,6 +114,10 @@ func (r *run) Run(l *core.Loop) {
 			p.OnAdmit(l)
 		}
 	}
+	if r.open > 1 {
+		in.await(l, r)
+	}
+	r.finished()
 }
 
 // OnAdmit sends the publish to its shard. It holds a slot from now on.
@@ -126,14 +149,14 @@ func (r *run) finished() {
 		return
 	}
 	server := r.stream.conn.server
+	if r.listed {
+		r.stream.conn.ingress.waits.remove(r)
+	}
 	if r.chunk != nil {
 		r.chunk.release()
 	}
 	r.chunk, r.stream = nil, nil
-	if cap(r.pubs) > maxRunPublishes {
-		r.pubs = nil
-	}
 	clear(r.pubs)
-	r.pubs = r.pubs[:0]
+	r.pubs = r.pubs[:0] // of a run that was never longer than maxRunPublishes, so its memory is bounded
 	server.runs.Put(r)
 }

@@ -62,3 +62,27 @@ func TestPublishAndSubscribe(t *testing.T) {
 		}
 	}
 }
+
+// TestRunsKeepTheirMemory fills a run as a busy reader does. The next one like it needs no memory.
+func TestRunsKeepTheirMemory(t *testing.T) {
+	r := new(run)
+	for range 2 {
+		r.stream = &stream{conn: &conn{server: new(Server)}}
+		before := cap(r.pubs)
+		for range maxRunPublishes {
+			r.add().requestID = 7
+		}
+		if before != 0 && cap(r.pubs) != before {
+			t.Errorf("the memory of a full run was not kept: capacity %d, then %d", before, cap(r.pubs))
+		}
+		r.open = 1
+		r.finished()
+		if len(r.pubs) != 0 || cap(r.pubs) < maxRunPublishes {
+			t.Errorf("length %d and capacity %d after use", len(r.pubs), cap(r.pubs))
+		}
+		if r.add().requestID != 0 {
+			t.Error("a publish is not zero at first")
+		}
+		r.pubs = r.pubs[:0]
+	}
+}

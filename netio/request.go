@@ -35,6 +35,10 @@ func (st *stream) message(c *chunk, body []byte) error {
 		return st.streamShards(m)
 	case *wire.ShardOwners:
 		return st.shardOwners(m)
+	case *wire.StreamRead:
+		return st.streamRead(m)
+	case *wire.OffsetForTime:
+		return st.offsetForTime(m)
 	case *wire.Topology:
 		return st.reply(&wire.TopologyView{Brokers: st.conn.server.brokers})
 	case *wire.Extension:
@@ -78,18 +82,28 @@ func (st *stream) malformedMessage(err error) error {
 		return errEndStream
 	}
 	var bad *wire.MessageError
-	if errors.As(err, &bad) && bad.HasRequestID {
+	if errors.As(err, &bad) {
 		switch bad.Type {
+		case wire.TypePublishWidth:
+			return nil // never answered: an error would end the client's publish stream
 		case wire.TypePublish, wire.TypePublishBatch, wire.TypePublishIdempotent:
-			return st.refusePublish(bad.RequestID, true, &refusal{code: wire.CodeInvalidRequest, message: err.Error()})
+			if bad.HasRequestID {
+				return st.refusePublish(bad.RequestID, true, &refusal{code: wire.CodeInvalidRequest, message: err.Error()})
+			}
 		}
 	}
 	return st.refuse(wire.CodeInvalidRequest, err.Error())
 }
 
+// maxEchoBytes bounds the type and the name that unsupported repeats; every type that there is takes less than 32.
+const maxEchoBytes = 256
+
 func (st *stream) unsupported(m *wire.Unsupported) error {
 	if !st.features.Has(wire.FeatureUnsupported) {
 		return errEndStream
+	}
+	if n := len(m.RequestType) + len(m.Extension); n > maxEchoBytes {
+		return st.refuse(wire.CodeInvalidRequest, fmt.Sprintf("a request type of %d bytes is not known", n))
 	}
 	return st.reply(m)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,9 +38,14 @@ type Server struct {
 	ingress []*ingress // by core
 	gate    *gate
 	bytes   *budget // publish bytes in chunks of all connections
+	large   *budget // of them, in chunks for large frames
+	pages   *budget // bytes of pages that are read and not yet taken
 	chunks  chunkPool
 	runs    runPool
 	parcels sync.Pool
+
+	tls  *tls.Config // of every socket, so that a session ticket is good at each
+	quic *quic.Config
 
 	sockets []*socket // guarded by mu once accepting; nil after Close
 	steered bool
@@ -105,9 +111,12 @@ func Listen(config Config) (*Server, error) {
 	}
 	s.gate = newGate(s.limits)
 	s.bytes = newBudget(s.limits.IngressBytes)
+	s.large = newBudget(s.limits.IngressBytes / 2)
+	s.pages = newBudget(pageBytes)
 	s.counts.accepted = make([]atomic.Uint64, cores)
 	s.counts.events = make([]eventCounts, cores)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.tls, s.quic = s.tlsConfig(), s.quicConfig()
 	if err := s.bind(listeners); err != nil {
 		s.closeSockets()
 		return nil, err
@@ -132,6 +141,9 @@ func (s *Server) bind(listeners int) error {
 	s.addr = shared[0].AddrPort()
 	for i, c := range shared {
 		if err := s.listen(c, core.ID(i), "shared"); err != nil {
+			for _, rest := range shared[i+1:] {
+				rest.Close()
+			}
 			return err
 		}
 	}
@@ -183,9 +195,10 @@ func (s *Server) listen(c *udp.Conn, owner core.ID, kind string) error {
 		StatelessResetKey:     &resetKey,
 		TokenGeneratorKey:     &tokenKey,
 		ConnContext:           s.gate.connContext,
+		VerifySourceAddress:   s.gate.mustValidate,
 	}
 	s.sockets = append(s.sockets, sock)
-	listener, err := sock.transport.Listen(s.tlsConfig(), s.quicConfig())
+	listener, err := sock.transport.Listen(s.tls, s.quic)
 	if err != nil {
 		return fmt.Errorf("QUIC on %s: %w", c.AddrPort(), err)
 	}

@@ -12,10 +12,10 @@ type serverCounts struct {
 	accepted []atomic.Uint64 // by core
 	events   []eventCounts   // by session core
 
-	streams, subscriptions             atomic.Int64
-	authTimeouts, authFailures         atomic.Uint64
-	malformed, unknownFlags, oversized atomic.Uint64
-	subscribes, subscribeRefused       atomic.Uint64
+	streams, subscriptions                         atomic.Int64
+	authTimeouts, authFailures                     atomic.Uint64
+	malformed, unknownFlags, oversized, slowFrames atomic.Uint64
+	subscribes, subscribeRefused                   atomic.Uint64
 }
 
 // eventCounts are the deliveries of one core's sessions, on a cache line of their own.
@@ -38,22 +38,22 @@ type Stats struct {
 	Connections, Unauthenticated, Streams, Subscriptions int64
 	IngressBytes, SlotsInUse, SlotsWaiting               int64
 
-	ConnectionsAccepted                                   uint64
-	ConnectionsPerCore                                    []uint64 // accepted, by the core whose socket took them
-	RefusedLimit, RefusedPerIP, RefusedUnauthenticated    uint64   // connections refused in the handshake
-	AuthTimeouts, AuthFailures                            uint64
-	PublishFrames, PublishRecords, PublishBytes           uint64 // appended; bytes of payload
-	PublishAcked, PublishRefused, PublishDropped          uint64 // frames answered ok, answered with an error, unacked and not appended
-	JSONPublishes                                         uint64
-	MalformedFrames, UnknownFlags, OversizedFrames        uint64
-	WaitersAdmitted, SlotsFreedWhileWaiting               uint64
-	Subscribes, SubscribeRefused                          uint64
-	EventFrames, EventRecords, EventBytes                 uint64 // written to event streams; bytes of payload
-	PacketsIn, PacketsOut, BytesIn, BytesOut              uint64
-	SuperBuffers, ForeignSegments, ForeignSegmentsDropped uint64
-	SendRetries, KernelDrops                              uint64
-	ReadBufferBytes, WriteBufferBytes                     int // granted by the kernel, smallest of the sockets
-	GRO, GSO, Steered                                     bool
+	ConnectionsAccepted                                        uint64
+	ConnectionsPerCore                                         []uint64 // accepted, by the core whose socket took them
+	RefusedLimit, RefusedPerIP, RefusedUnauthenticated         uint64   // connections refused in the handshake
+	AuthTimeouts, AuthFailures                                 uint64
+	PublishFrames, PublishRecords, PublishBytes                uint64 // appended; bytes of payload
+	PublishAcked, PublishRefused, PublishDropped               uint64 // frames answered ok, answered with an error, unacked and not appended
+	JSONPublishes                                              uint64
+	MalformedFrames, UnknownFlags, OversizedFrames, SlowFrames uint64
+	WaitersAdmitted, SlotsFreedWhileWaiting                    uint64
+	Subscribes, SubscribeRefused                               uint64
+	EventFrames, EventRecords, EventBytes                      uint64 // written to event streams; bytes of payload
+	PacketsIn, PacketsOut, BytesIn, BytesOut                   uint64
+	SuperBuffers, ForeignSegments, ForeignSegmentsDropped      uint64
+	SendRetries, KernelDrops                                   uint64
+	ReadBufferBytes, WriteBufferBytes                          int // granted by the kernel, smallest of the sockets
+	GRO, GSO, Steered                                          bool
 }
 
 // Stats is a snapshot of the server's counters. The counters rise only; gauges are named in Stats.
@@ -73,6 +73,7 @@ func (s *Server) Stats() Stats {
 		MalformedFrames:        c.malformed.Load(),
 		UnknownFlags:           c.unknownFlags.Load(),
 		OversizedFrames:        c.oversized.Load(),
+		SlowFrames:             c.slowFrames.Load(),
 		Subscribes:             c.subscribes.Load(),
 		SubscribeRefused:       c.subscribeRefused.Load(),
 		Steered:                s.steered,

@@ -2,7 +2,6 @@ package netio
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +53,8 @@ type stream struct {
 	// The last scope resolved, so that a run of publishes to one stream looks it up once.
 	scope scopeCache
 
-	widths map[string]width // by scope; told by publish_width
+	widths  map[string]width // by scope; told by publish_width
+	refused []refusedBatch   // of idempotent producers, oldest first; at most maxRefusedBatches
 
 	acked, unacked window
 	answers        answers
@@ -100,7 +100,8 @@ func (st *stream) drain() {
 // read is the stream's goroutine: it reads until the stream is over and then waits until every answer is out.
 func (st *stream) read() {
 	defer st.conn.server.counts.streams.Add(-1)
-	err := st.readUnauthenticated()
+	err := st.readAuth()
+	<-st.conn.preauth // the place that conn.admit took
 	if err == nil {
 		err = st.readFrames()
 	}
@@ -112,19 +113,7 @@ func (st *stream) read() {
 	st.finish()
 }
 
-// readUnauthenticated waits for a place among the unauthenticated streams and takes the first frame.
-func (st *stream) readUnauthenticated() error {
-	ctx := st.conn.quic.Context()
-	select {
-	case st.conn.preauth <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-st.conn.preauth }()
-	return st.readAuth()
-}
-
-// readAuth reads exactly one frame, so that what follows is read with chunks.
+// readAuth reads and takes exactly one frame, so that what follows is read with chunks.
 func (st *stream) readAuth() error {
 	var head [wire.HeaderBytes]byte
 	if _, err := io.ReadFull(st.recv, head[:]); err != nil {
@@ -162,7 +151,9 @@ func (st *stream) readFrames() error {
 		c    *chunk
 		have int // c.buf[:have] has not been parsed
 		size = minChunkBytes
+		part partTimer
 	)
+	defer part.stop()
 	defer func() {
 		if c != nil {
 			c.release()
@@ -176,6 +167,11 @@ func (st *stream) readFrames() error {
 			// Waiting at a frame boundary, or within the carried start of a frame: without a chunk.
 			var one [1]byte
 			if _, err := st.recv.Peek(one[:]); err != nil {
+				if errors.Is(err, io.EOF) {
+					// quic-go (v0.65.0) counts the stream as read to its end, and gives its credit back, only once Read has
+					// returned the end; Peek does not.
+					st.recv.Read(one[:])
+				}
 				return st.ended(err, len(st.carry))
 			}
 			var err error
@@ -196,13 +192,17 @@ func (st *stream) readFrames() error {
 			return st.ended(readErr, len(rest))
 		}
 		size = nextSize(size, have, need)
+		isNew := len(rest) < have // rest is the beginning of another frame than before
 		switch {
 		case len(rest) == 0:
+			part.stop()
 			c.release()
 			c, have = nil, 0
 		case c.alone() && need <= len(c.buf):
 			have = copy(c.buf, rest)
+			part.hold(st, need, isNew)
 		case len(rest) <= carriedBytes && need <= maxReadChunkBytes:
+			part.stop()
 			st.carry = append(st.carry[:0], rest...)
 			c.release()
 			c, have = nil, 0
@@ -215,6 +215,7 @@ func (st *stream) readFrames() error {
 			}
 			have = copy(c.buf, st.carry)
 			st.carry = nil
+			part.hold(st, need, isNew)
 		}
 	}
 }
@@ -233,7 +234,41 @@ func nextSize(size, have, need int) int {
 
 func (st *stream) borrow(size int) (*chunk, error) {
 	c := st.conn
-	return c.server.chunks.borrow(c.quic.Context(), c.bytes, c.server.bytes, size)
+	return c.server.chunks.borrow(c.quic.Context(), budgets{conn: c.bytes, large: c.server.large, all: c.server.bytes}, size)
+}
+
+// A partTimer ends a stream that keeps a part of a frame in a chunk for too long, which is room that others wait for. Its reader
+// owns it.
+type partTimer struct {
+	timer *time.Timer // nil until it is needed
+	need  int         // bytes of the frame it runs for; 0 when it does not run
+}
+
+// slowestFrame is the rate in bytes per second below which a frame that has begun is given up, once Limits.FrameTimeout has passed.
+const slowestFrame = 64 << 10
+
+// hold sees to it that a frame of need bytes arrives in time. A new one gets its own time.
+func (p *partTimer) hold(st *stream, need int, isNew bool) {
+	if !isNew && need == p.need {
+		return
+	}
+	p.need = need
+	limit := st.conn.server.limits.FrameTimeout + time.Duration(need)*time.Second/slowestFrame
+	if p.timer == nil {
+		p.timer = time.AfterFunc(limit, func() {
+			st.conn.server.counts.slowFrames.Add(1)
+			st.recv.CancelRead(stopRefused)
+		})
+		return
+	}
+	p.timer.Reset(limit)
+}
+
+func (p *partTimer) stop() {
+	if p.need != 0 {
+		p.need = 0
+		p.timer.Stop()
+	}
 }
 
 // ended turns a read error into the stream's end. left are the bytes of an unfinished frame.
@@ -299,24 +334,26 @@ func (st *stream) unknownFlags(h wire.Header, body []byte) error {
 		reason = err.Error()
 	}
 	if h.Flags.Has(wire.FlagPublishBatch) {
-		if id, ok := wire.PublishRequestID(body); ok && h.Flags.Has(wire.FlagPublishAcked) {
-			st.refusePublish(id, h.Flags.Has(wire.FlagPublishIdempotent), &refusal{code: wire.CodeInvalidRequest, message: reason})
-		}
-		return nil
+		return st.refuseFrame(h.Flags, body, reason)
 	}
 	return st.refuse(wire.CodeInvalidRequest, reason)
 }
 
 // refuse answers with a JSON error. The stream goes on.
 func (st *stream) refuse(code wire.Code, message string) error {
-	return st.reply(st.errorFor(code, message))
+	return st.refuseFor(&refusal{code: code, message: message})
 }
 
+// refuseFor is refuse with a class and details.
+func (st *stream) refuseFor(r *refusal) error { return st.reply(st.errorFor(r)) }
+
 // errorFor is the JSON error for the stream's client, without the parts it did not offer to read.
-func (st *stream) errorFor(code wire.Code, message string) *wire.Error {
-	e := wire.NewError(code, message)
-	e.HasCode = st.features.Has(wire.FeatureErrorCodes)
-	return e
+func (st *stream) errorFor(r *refusal) *wire.Error {
+	hasCode := st.features.Has(wire.FeatureErrorCodes)
+	return &wire.Error{
+		Message: r.message, Code: r.code, Retry: r.class(), HasCode: hasCode,
+		Reason: r.reason, RetryAfterMillis: r.retryAfterMillis, HasDetail: hasCode && r.hasDetail(),
+	}
 }
 
 // reply sends an answer that is no publish's. Once the stream has published it goes through the loop, behind the
@@ -334,7 +371,18 @@ func (st *stream) reply(m wire.Message) error {
 		st.openRun().add().raw = frame
 		return nil
 	}
-	_, err := st.send.Write(frame)
+	return st.writeWaiting(frame)
+}
+
+// writeWaiting writes answers and waits until the peer has room for them. A peer that makes none for AnswerTimeout loses the
+// stream: what waits behind its answers holds a chunk of everybody's budget.
+func (st *stream) writeWaiting(b []byte) error {
+	late := time.AfterFunc(st.conn.server.limits.AnswerTimeout, func() {
+		st.recv.CancelRead(stopRefused)
+		st.send.CancelWrite(stopRefused)
+	})
+	defer late.Stop()
+	_, err := st.send.Write(b)
 	return err
 }
 
@@ -396,7 +444,7 @@ func (st *stream) resolve(tenant, namespace, name []byte) (*replicate.Stream, *r
 	if string(tenant) != st.tenant {
 		return nil, &refusal{
 			code:    wire.CodeForbidden,
-			message: fmt.Sprintf("tenant %q is not the one this stream authenticated for (%q)", tenant, st.tenant),
+			message: fmt.Sprintf("tenant %q is not the one this stream authenticated for (%q)", brief(tenant), st.tenant),
 		}
 	}
 	found := st.conn.server.catalog.Resolve(tenant, namespace, name)
@@ -410,8 +458,10 @@ func (st *stream) resolve(tenant, namespace, name []byte) (*replicate.Stream, *r
 	s.tenant = append(s.tenant[:0], tenant...)
 	s.namespace = append(s.namespace[:0], namespace...)
 	s.name = append(s.name[:0], name...)
-	s.stream = found
-	s.width = st.widths[scopeKey(tenant, namespace, name)]
+	s.stream, s.width = found, width{}
+	if len(st.widths) > 0 {
+		s.width = st.widths[scopeKey(tenant, namespace, name)]
+	}
 	return found, nil
 }
 

@@ -94,9 +94,8 @@ func (st *stream) subscribe(m *wire.Subscribe) error {
 		answer.QueueCapacity, answer.HasQueueCapacity = uint64(sub.Capacity), true
 	}
 	// The subscription lives on whatever becomes of the stream that asked for it.
-	err = st.reply(answer)
 	st.conn.goroutines.Go(sub.write)
-	return err
+	return st.reply(answer)
 }
 
 // register makes the subscription known to its shard. Nothing is queued before open.
@@ -235,14 +234,20 @@ func (sub *subscription) encodePlain(frames []*fanout.Frame) []byte {
 		wire.PutEventsHeadPlain(head[:], f.Count, len(records))
 		b = append(append(b, head[:]...), records...)
 	}
-	sub.buffer = b
+	sub.buffer = nil
+	if cap(b) <= 2*eventWriteBytes { // a large record would otherwise be kept for as long as the subscription
+		sub.buffer = b
+	}
 	return b
 }
 
 // finish ends the event stream the way the client can read.
 func (sub *subscription) finish(reason fanout.EndReason) {
-	if reason == fanout.Deleted && sub.client.features.Has(wire.FeatureStreamDeleted) {
+	switch {
+	case reason == fanout.Deleted && sub.client.features.Has(wire.FeatureStreamDeleted):
 		sub.events.Write(wire.AppendMessage(nil, &wire.StreamDeleted{SubscriptionID: sub.ID}))
+	case reason == fanout.Failed:
+		sub.events.Write(wire.AppendMessage(nil, sub.client.errorFor(unreadableLog(sub.Err()))))
 	}
 	sub.events.Close()
 }

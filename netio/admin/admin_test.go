@@ -2,10 +2,12 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 	"felix/core"
 	"felix/fanout"
 	"felix/replicate"
+	"felix/wal"
 )
 
 // patience bounds every wait of these tests.
@@ -32,7 +35,10 @@ type fixture struct {
 	client  http.Client
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T) *fixture { return startFixture(t, false) }
+
+// startFixture starts one whose catalog has a log to keep durable streams in, or none.
+func startFixture(t *testing.T, durable bool) *fixture {
 	t.Helper()
 	started := time.Now()
 	group, err := core.NewGroup(core.Config{Cores: 2, Now: func() time.Duration { return time.Since(started) }})
@@ -43,6 +49,17 @@ func newFixture(t *testing.T) *fixture {
 	var hosts []*replicate.Host
 	for _, loop := range group.Loops() {
 		host := replicate.NewHost(loop, replicate.HostConfig{Slabs: slabs})
+		if durable {
+			id := uint64(loop.ID())
+			lane, recovered, err := wal.Open(filepath.Join(t.TempDir(), fmt.Sprint(id)), wal.Options{
+				Lane: id, Now: time.Now, Notify: loop.WakeOffCore, SegmentBytes: 1 << 20, ZeroAhead: -1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			host.AddLane(id, lane, recovered)
+			loop.AddAgent(host.Lanes())
+		}
 		loop.AddAgent(host)
 		hosts = append(hosts, host)
 	}
@@ -64,6 +81,11 @@ func newFixture(t *testing.T) *fixture {
 		f.client.CloseIdleConnections()
 		if err := f.server.Close(); err != nil {
 			t.Errorf("close: %v", err)
+		}
+		for _, host := range hosts {
+			if err := host.CloseOffCore(); err != nil {
+				t.Errorf("close: %v", err)
+			}
 		}
 		group.Close()
 	})

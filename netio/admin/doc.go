@@ -37,7 +37,8 @@
 // # Decisions
 //
 //   - Unknown fields in a body are refused. A misspelt "durable" that is ignored would lose records.
-//   - durable: true is refused with a sentence until there is a log.
+//   - A POST without durable makes a stream in memory, as the field says; the felix command asks for durable true. fsync_mode is
+//     shown and taken for durable streams only. Their on_slow is catch_up where the body names none.
 //   - Fields that the broker records and does not act on (kind, consistency, delivery, replication_factor, region) are
 //     given back as they came.
 //

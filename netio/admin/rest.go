@@ -14,6 +14,7 @@ import (
 	"felix/fanout"
 	"felix/netio/wire"
 	"felix/replicate"
+	"felix/wal"
 )
 
 // Tenant is the JSON of a tenant.
@@ -41,6 +42,7 @@ type Stream struct {
 	Region            string     `json:"region,omitempty"`
 	Routing           string     `json:"routing,omitempty"` // jump_hash; absent: modulo
 	OnSlow            string     `json:"on_slow"`
+	FsyncMode         string     `json:"fsync_mode,omitempty"` // of a durable stream
 }
 
 // Retention is the JSON of what a stream keeps. An absent bound is the broker's setting.
@@ -202,11 +204,10 @@ func (b *streamRequest) config(onSlow fanout.Policy) (replicate.StreamConfig, er
 		}
 	}
 	if b.Durable != nil && *b.Durable {
-		bad("durable is true, but this broker has no log yet and a stream would be gone with the process; leave durable out or give false")
+		c.Durable, c.OnSlow = true, fanout.CatchUp
 	}
-	if b.FsyncMode != nil {
-		bad("fsync_mode is %q, but this broker has no log yet; leave it out", *b.FsyncMode)
-	}
+	c.FsyncGiven = b.FsyncMode != nil
+	b.parseFsync(bad, c.Durable, &c.FsyncMode)
 	if b.Region != nil {
 		c.Region = *b.Region
 	}
@@ -214,7 +215,8 @@ func (b *streamRequest) config(onSlow fanout.Policy) (replicate.StreamConfig, er
 	parse(bad, "consistency", b.Consistency, replicate.ParseConsistency, &c.Consistency, "Leader or Quorum")
 	parse(bad, "delivery", b.Delivery, replicate.ParseDelivery, &c.Delivery, "AtLeastOnce or AtMostOnce")
 	parse(bad, "routing", b.Routing, wire.ParseRouting, &c.Routing, "modulo or jump_hash")
-	parse(bad, "on_slow", b.OnSlow, parseMemoryPolicy, &c.OnSlow, "drop_new, drop_old or block")
+	b.parseOnSlow(bad, c.Durable, &c.OnSlow)
+	c.OnSlowGiven = true
 	if b.Retention != nil {
 		c.Retention = b.Retention.parse(bad)
 	}
@@ -242,12 +244,12 @@ func (b *streamRequest) patch(have *replicate.Stream) (replicate.Patch, error) {
 		}
 	}
 	if b.FsyncMode != nil {
-		bad("fsync_mode is %q, but this broker has no log yet; leave it out", *b.FsyncMode)
+		patch.FsyncMode = new(wal.Mode)
+		b.parseFsync(bad, have.Config.Durable, patch.FsyncMode)
 	}
 	if b.OnSlow != nil {
-		policy := new(fanout.Policy)
-		parse(bad, "on_slow", b.OnSlow, parseMemoryPolicy, policy, "drop_new, drop_old or block")
-		patch.OnSlow = policy
+		patch.OnSlow = new(fanout.Policy)
+		b.parseOnSlow(bad, have.Config.Durable, patch.OnSlow)
 	}
 	if b.Retention != nil {
 		retention := b.Retention.parse(bad)
@@ -286,6 +288,28 @@ func parse[T any](bad func(string, ...any), name string, given *string, read fun
 		return
 	}
 	*field = value
+}
+
+// parseOnSlow reads the rule for a full queue.
+func (b *streamRequest) parseOnSlow(bad func(string, ...any), durable bool, field *fanout.Policy) {
+	if durable {
+		parse(bad, "on_slow", b.OnSlow, fanout.ParsePolicy, field, "catch_up, drop_new, drop_old or block")
+	} else {
+		parse(bad, "on_slow", b.OnSlow, parseMemoryPolicy, field, "drop_new, drop_old or block; catch_up reads the log of a durable stream")
+	}
+}
+
+// parseFsync reads what a record waits for. A stream in memory has nothing to wait for.
+func (b *streamRequest) parseFsync(bad func(string, ...any), durable bool, field *wal.Mode) {
+	if b.FsyncMode != nil && !durable {
+		bad("fsync_mode is %q, but the stream is in memory; leave it out, or create the stream with durable true", *b.FsyncMode)
+		return
+	}
+	read := func(name string) (wal.Mode, bool) {
+		mode, err := wal.ParseMode(name)
+		return mode, err == nil
+	}
+	parse(bad, "fsync_mode", b.FsyncMode, read, field, "on_commit, periodic or none")
 }
 
 // parseMemoryPolicy reads a rule that an in-memory stream can have.
@@ -338,6 +362,9 @@ func streamJSON(s *replicate.Stream) Stream {
 	}
 	if c.Routing != wire.RoutingModulo {
 		answer.Routing = c.Routing.String()
+	}
+	if c.Durable {
+		answer.FsyncMode = settings.FsyncMode.String()
 	}
 	if r := settings.Retention; r != (replicate.Retention{}) {
 		answer.Retention = &Retention{MaxAgeSeconds: uint64(r.MaxAge / time.Second), MaxSizeBytes: uint64(r.MaxSizeBytes)}

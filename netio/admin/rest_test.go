@@ -70,6 +70,34 @@ func TestStreams(t *testing.T) {
 	f.want("POST", streams, `{"stream":"s"}`, 201, plain)
 }
 
+// TestDurableStreams makes streams that are kept in a log, and changes them.
+func TestDurableStreams(t *testing.T) {
+	f := startFixture(t, true)
+	f.scope()
+	const plain = `{"stream":"s","kind":"Stream","shards":1,"replication_factor":1,"consistency":"Leader","delivery":"AtLeastOnce","durable":true,"on_slow":"catch_up","fsync_mode":"on_commit"}`
+	f.want("POST", streams, `{"stream":"s","durable":true}`, 201, plain)
+	f.want("POST", streams, `{"stream":"s","durable":true}`, 200, plain)
+	f.want("POST", streams, plain, 200, plain)
+	f.want("GET", streams+"/s", "", 200, plain)
+	f.refused("POST", streams, `{"stream":"s"}`, 409, "conflict", "durable", "true")
+	f.refused("POST", streams, `{"stream":"s","durable":true,"fsync_mode":"none"}`, 409, "conflict", "fsync mode", "on_commit", "none")
+
+	const full = `{"stream":"q","kind":"Stream","shards":2,"replication_factor":1,"retention":{"max_age_seconds":60,"max_size_bytes":1048576},"consistency":"Leader","delivery":"AtLeastOnce","durable":true,"on_slow":"drop_new","fsync_mode":"periodic"}`
+	f.want("POST", streams, full, 201, full)
+	f.want("GET", streams, "", 200, `{"items":[`+full+`,`+plain+`]}`)
+
+	f.want("PATCH", streams+"/s", `{"fsync_mode":"none","on_slow":"block","durable":true,"retention":{"max_size_bytes":4096}}`, 200,
+		`{"stream":"s","kind":"Stream","shards":1,"replication_factor":1,"retention":{"max_size_bytes":4096},"consistency":"Leader","delivery":"AtLeastOnce","durable":true,"on_slow":"block","fsync_mode":"none"}`)
+	f.want("PATCH", streams+"/s", `{"on_slow":"catch_up","fsync_mode":"on_commit"}`, 200, strings.Replace(plain, `"consistency"`, `"retention":{"max_size_bytes":4096},"consistency"`, 1))
+	f.refused("PATCH", streams+"/s", `{"fsync_mode":"often"}`, 400, "invalid_request", "on_commit, periodic or none")
+	f.refused("PATCH", streams+"/s", `{"on_slow":"x"}`, 400, "invalid_request", "catch_up, drop_new, drop_old or block")
+	f.refused("PATCH", streams+"/s", `{"durable":false}`, 409, "conflict", "durable")
+
+	f.do("POST", streams, `{"stream":"m"}`)
+	f.refused("PATCH", streams+"/m", `{"fsync_mode":"none"}`, 400, "invalid_request", "in memory")
+	f.want("DELETE", streams+"/s", "", 204, "")
+}
+
 func TestStreamRefused(t *testing.T) {
 	f := newFixture(t)
 	f.scope()
@@ -84,8 +112,10 @@ func TestStreamRefused(t *testing.T) {
 		`{"stream":"s","shards":1025}`:                                       {"shards is 1025"},
 		`{"stream":"s","shards":-1}`:                                         {"shards is a JSON number"},
 		`{"stream":"s","shards":1.5}`:                                        {"shards is a JSON number"},
-		`{"stream":"s","durable":true}`:                                      {"durable is true, but this broker has no log yet"},
-		`{"stream":"s","fsync_mode":"none"}`:                                 {"fsync_mode"},
+		`{"stream":"s","durable":true}`:                                      {"durable is true, and this broker has no log"},
+		`{"stream":"s","fsync_mode":"none"}`:                                 {`fsync_mode is "none", but the stream is in memory`},
+		`{"stream":"s","durable":true,"fsync_mode":"often"}`:                 {"on_commit, periodic or none"},
+		`{"stream":"s","durable":true,"on_slow":"x"}`:                        {"catch_up, drop_new, drop_old or block"},
 		`{"stream":"s","replication_factor":3}`:                              {"replication_factor is 3, but this is one broker"},
 		`{"stream":"s","kind":"Topic"}`:                                      {`kind is "Topic"; give Stream or Queue`},
 		`{"stream":"s","consistency":"x"}`:                                   {"Leader or Quorum"},
@@ -95,7 +125,7 @@ func TestStreamRefused(t *testing.T) {
 		`{"stream":"s","retention":{"max_age_seconds":0}}`:                   {"max_age_seconds is 0"},
 		`{"stream":"s","retention":{"max_size_bytes":18446744073709551615}}`: {"max_size_bytes is 18446744073709551615"},
 		`{"stream":"s","retention":{"max_age":1}}`:                           {`"max_age"`},
-		`{"stream":"s","shards":0,"durable":true,"kind":"x"}`:                {"shards is 0", "durable is true", "kind is"},
+		`{"stream":"s","shards":0,"fsync_mode":"none","kind":"x"}`:           {"shards is 0", "fsync_mode is", "kind is"},
 	} {
 		f.refused("POST", streams, body, 400, "invalid_request", words...)
 	}
