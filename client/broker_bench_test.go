@@ -74,6 +74,7 @@ func BenchmarkBroker(b *testing.B) {
 // BenchmarkBrokerLone is one record of 256 bytes at a time.
 func BenchmarkBrokerLone(b *testing.B) {
 	broker := clienttest.Run(b)
+	broker.Stream("orders", 1)
 	c := broker.Client()
 	ctx := context.Background()
 	data := make([]byte, 256)

@@ -238,46 +238,54 @@ func TestBrokerGap(t *testing.T) {
 	check(t, p.Close(ctx))
 }
 
-// A broker that comes back at its address is found again. In-memory streams have lost their records, which is said.
+// A broker that comes back at its address is found again. Subscriptions of durable streams go on; in-memory streams have lost their records,
+// which is said. Conformance: reconnect.subscription_resumes_at_the_next_offset.
 func TestBrokerRestarts(t *testing.T) {
-	dir := t.TempDir()
-	start := func(listen string) *felix.Broker {
-		b, err := felix.Start(within(t), felix.Config{DataDir: dir, Listen: listen})
-		check(t, err)
-		return b
-	}
-	first := start("127.0.0.1:0")
-	listen := first.Addr().String()
-	c, err := client.Dial(within(t), listen, client.WithCAFile(first.CAFile()), client.WithReconnect(client.ReconnectPolicy{Backoff: 10 * time.Millisecond}))
-	check(t, err)
-	defer c.Close()
-	ctx := within(t)
-	for range 5 {
-		_, err = c.Publish(ctx, "orders", []byte("before"))
-		check(t, err)
-	}
-	sub, err := c.Subscribe(ctx, "orders")
-	check(t, err)
-	fresh, err := c.Subscribe(ctx, "other")
-	check(t, err)
-	check(t, first.Close())
-	second := start(listen)
-	defer second.Close()
-	ack, err := c.Publish(ctx, "orders", []byte("after"), client.AtLeastOnce())
-	check(t, err)
-	if ack.Offset != 0 {
-		t.Fatalf("offset %d on a new broker", ack.Offset)
-	}
-	var cursor *client.CursorError
-	if _, err := sub.Next(ctx); !errors.As(err, &cursor) || !cursor.InFuture || cursor.Requested != 5 {
-		t.Fatalf("%v", err)
-	}
-	// Where nothing was lost, nothing is said.
-	_, err = c.Publish(ctx, "other", []byte("hello"), client.AtLeastOnce())
-	check(t, err)
-	m, err := fresh.Next(ctx)
-	check(t, err)
-	if string(m.Data) != "hello" {
-		t.Fatalf("%q", m.Data)
+	for _, durable := range []bool{true, false} {
+		t.Run(fmt.Sprintf("durable=%v", durable), func(t *testing.T) {
+			dir := t.TempDir()
+			start := func(listen string) *felix.Broker {
+				b, err := felix.Start(within(t), felix.Config{DataDir: dir, Listen: listen, AutoCreateMemory: !durable})
+				check(t, err)
+				return b
+			}
+			first := start("127.0.0.1:0")
+			listen := first.Addr().String()
+			c, err := client.Dial(within(t), listen, client.WithCAFile(first.CAFile()), client.WithReconnect(client.ReconnectPolicy{Backoff: 10 * time.Millisecond}))
+			check(t, err)
+			defer c.Close()
+			ctx := within(t)
+			for range 5 {
+				_, err = c.Publish(ctx, "orders", []byte("before"))
+				check(t, err)
+			}
+			sub, err := c.Subscribe(ctx, "orders")
+			check(t, err)
+			fresh, err := c.Subscribe(ctx, "other")
+			check(t, err)
+			check(t, first.Close())
+			second := start(listen)
+			defer second.Close()
+			ack, err := c.Publish(ctx, "orders", []byte("after"), client.AtLeastOnce())
+			check(t, err)
+			m, err := sub.Next(ctx)
+			var cursor *client.CursorError
+			switch {
+			case !durable && ack.Offset != 0 || durable && ack.Offset != 5:
+				t.Errorf("offset %d on the new broker", ack.Offset)
+			case durable && (err != nil || m.Offset != 5 || string(m.Data) != "after"):
+				t.Errorf("%+v, %v", m, err)
+			case !durable && (!errors.As(err, &cursor) || !cursor.InFuture || cursor.Requested != 5):
+				t.Errorf("%v", err)
+			}
+			// Where nothing was lost, nothing is said.
+			_, err = c.Publish(ctx, "other", []byte("hello"), client.AtLeastOnce())
+			check(t, err)
+			m, err = fresh.Next(ctx)
+			check(t, err)
+			if string(m.Data) != "hello" {
+				t.Fatalf("%q", m.Data)
+			}
+		})
 	}
 }

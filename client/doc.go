@@ -46,7 +46,7 @@
 //	per idempotent shard      64 unanswered, 4,096 and 4 MiB queued; then a publish waits for room
 //	per subscription          16 reads, of 4 KiB to 1 MiB or one larger frame each; then flow control holds the broker back
 //	frame                     16 MiB both ways; a larger batch is refused before it is sent
-//	attempt at an address     6 s; an owner that cannot be reached is served through the entry broker and tried again in the background
+//	attempt at an address     6 s; an owner that has not answered after 1 s is served through the entry broker, and tried in the background
 //	streams remembered        4,096; owners' addresses 1,024; seeds 16
 //
 // # Decisions

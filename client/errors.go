@@ -31,6 +31,9 @@ var (
 	ErrUnavailable = errors.New("client: unavailable")
 	// ErrOutcomeUnknown: the request may have been applied or not, because its answer was lost or says so.
 	ErrOutcomeUnknown = errors.New("client: outcome unknown")
+	// ErrStorage: the broker's disk failed. Error.Retry says whether a publish may have been kept (RetryOutcomeUnknown) or was not
+	// (RetryRetry), and whether reading again may help.
+	ErrStorage = errors.New("client: the broker's disk failed")
 	// ErrClosed: the client, publisher or subscription was closed.
 	ErrClosed = errors.New("client: closed")
 	// ErrStreamDeleted: the stream of a subscription was deleted.
@@ -112,6 +115,8 @@ func (e *Error) Is(target error) bool {
 		return e.Code == wire.CodeUnauthenticated || e.Code == wire.CodeRevoked
 	case ErrForbidden:
 		return e.Code == wire.CodeForbidden
+	case ErrStorage:
+		return e.Code == wire.CodeStorage
 	case ErrInvalid:
 		return e.Code == wire.CodeInvalidRequest
 	case ErrUnavailable:
@@ -137,8 +142,9 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("client: subscribe %q: shard %d: %d records missed, offsets %d to %d", e.Stream, e.Shard, e.To-e.From, e.From, e.To-1)
 }
 
-// A CursorError says that a subscription cannot start at an offset. Start at Available, or at the earliest or latest record.
+// A CursorError says that a subscription cannot start at an offset, or a page be read from there. Start at Available, or at the earliest or latest record.
 type CursorError struct {
+	Op        string // "subscribe" or "read"
 	Stream    string
 	Shard     uint32
 	Requested Offset
@@ -148,9 +154,9 @@ type CursorError struct {
 
 func (e *CursorError) Error() string {
 	if e.InFuture {
-		return fmt.Sprintf("client: subscribe %q: shard %d: offset %d is in the future, the next one is %d", e.Stream, e.Shard, e.Requested, e.Available)
+		return fmt.Sprintf("client: %s %q: shard %d: offset %d is in the future, the next one is %d", e.Op, e.Stream, e.Shard, e.Requested, e.Available)
 	}
-	return fmt.Sprintf("client: subscribe %q: shard %d: offset %d is no longer kept, the oldest one is %d", e.Stream, e.Shard, e.Requested, e.Available)
+	return fmt.Sprintf("client: %s %q: shard %d: offset %d is no longer kept, the oldest one is %d", e.Op, e.Stream, e.Shard, e.Requested, e.Available)
 }
 
 // A ProducerError says why a broker refused a batch of an idempotent publisher, which ends the publisher: what it had in flight after

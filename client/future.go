@@ -12,7 +12,9 @@ import (
 // Offset is the number of a record in its shard, from 0.
 type Offset = wire.Offset
 
-// An Ack is the broker's answer to a publish: it was given at the level that the stream promises.
+// An Ack is the broker's answer to a publish, given at the level that the stream promises: of a durable stream with the fsync mode
+// on_commit, which is the default, the records are on the broker's disk and survive a power cut; with periodic and none they are written
+// and survive the end of the process; of a stream in memory they last as long as the process.
 type Ack struct {
 	// Offset is that of the first record; record i of a batch is at Offset + i. It counts with HasOffset only: a broker that answers before
 	// the write does not know it.

@@ -18,6 +18,7 @@ type subscribeOptions struct {
 	shard     uint32
 	oneShard  bool
 	start     wire.StartPosition
+	at        time.Time // instead of start, unless it is zero
 	offsets   map[uint32]Offset
 	capacity  int
 }
@@ -33,7 +34,7 @@ func Shard(shard uint32) SubscribeOption {
 // FromLatest starts behind the newest record, which is the default.
 func FromLatest() SubscribeOption {
 	return func(o *subscribeOptions) error {
-		o.start = wire.StartPosition{Kind: wire.StartLatest}
+		o.start, o.at = wire.StartPosition{Kind: wire.StartLatest}, time.Time{}
 		return nil
 	}
 }
@@ -41,7 +42,7 @@ func FromLatest() SubscribeOption {
 // FromEarliest starts at the oldest record that is kept.
 func FromEarliest() SubscribeOption {
 	return func(o *subscribeOptions) error {
-		o.start = wire.StartPosition{Kind: wire.StartEarliest}
+		o.start, o.at = wire.StartPosition{Kind: wire.StartEarliest}, time.Time{}
 		return nil
 	}
 }
@@ -50,7 +51,19 @@ func FromEarliest() SubscribeOption {
 // it is no longer kept or not there yet.
 func FromOffset(offset Offset) SubscribeOption {
 	return func(o *subscribeOptions) error {
-		o.start = wire.StartPosition{Kind: wire.StartOffset, Offset: offset}
+		o.start, o.at = wire.StartPosition{Kind: wire.StartOffset, Offset: offset}, time.Time{}
+		return nil
+	}
+}
+
+// FromTime starts each shard of a durable stream at its first record that the broker appended at or after a time. Where there is none, and
+// for a time to come, that is behind the newest record. Subscribe fails with ErrInvalid for a stream in memory, which keeps no times.
+func FromTime(at time.Time) SubscribeOption {
+	return func(o *subscribeOptions) error {
+		if at.IsZero() {
+			return errors.New("FromTime of the zero time; give FromEarliest for everything that is kept")
+		}
+		o.start, o.at = wire.StartPosition{Kind: wire.StartLatest}, at
 		return nil
 	}
 }
@@ -127,8 +140,9 @@ func (c *Client) Subscribe(ctx context.Context, stream string, opts ...Subscribe
 	s := &Subscription{client: c, topic: t, stream: stream, queue: make(chan *delivery, c.config.subscriptionQueue), positions: make([]Offset, len(shards))}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	for i, shard := range shards {
-		x := &shardSub{sub: s, index: i, shard: shard, start: o.start, capacity: o.capacity}
+		x := &shardSub{sub: s, index: i, shard: shard, start: o.start, at: o.at, capacity: o.capacity}
 		if offset, ok := o.offsets[shard]; ok {
+			x.at = time.Time{}
 			x.start = wire.StartPosition{Kind: wire.StartOffset, Offset: offset}
 		}
 		s.shards = append(s.shards, x)
@@ -209,6 +223,7 @@ type shardSub struct {
 	index    int
 	shard    uint32
 	start    wire.StartPosition
+	at       time.Time // instead of start, unless it is zero
 	capacity int
 
 	next    Offset // the next record of the shard
@@ -301,8 +316,14 @@ func (x *shardSub) subscribeOnce(ctx context.Context, at *target) (moved *wire.N
 		return nil, err
 	}
 	request := &wire.Subscribe{Scope: s.topic.scope, Start: x.start, Shard: x.shard, HasShard: x.shard > 0}
-	if x.known {
+	byTime := !x.known && !x.at.IsZero()
+	switch {
+	case x.known:
 		request.Start = wire.StartPosition{Kind: wire.StartOffset, Offset: x.next}
+	case byTime:
+		if request.Start, err = x.timeStart(ctx, conn); err != nil {
+			return nil, err
+		}
 	}
 	if !conn.flags.Has(wire.FlagEventOffsets) && request.Start.Kind != wire.StartLatest {
 		return nil, unsupported("subscribe", s.stream, "offsets, so a subscription can start at the latest record only")
@@ -326,7 +347,13 @@ func (x *shardSub) subscribeOnce(ctx context.Context, at *target) (moved *wire.N
 		}
 		return nil, nil
 	case *wire.SubscribeCursorError:
-		return nil, &CursorError{Stream: s.stream, Shard: x.shard, Requested: m.Requested, Available: m.Available, InFuture: m.Reason == wire.CursorInFuture}
+		err := cursorError("subscribe", s.stream, x.shard, m)
+		if available, tooOld := isTooOld(err); byTime && tooOld {
+			// Retention went past it since the time was asked for; what is left is later still.
+			x.start, x.at = wire.StartPosition{Kind: wire.StartOffset, Offset: available}, time.Time{}
+			return x.subscribeOnce(ctx, at)
+		}
+		return nil, err
 	case *wire.NotLeader:
 		return m, nil
 	}
@@ -348,6 +375,7 @@ func (x *shardSub) run() {
 			x.finish(end)
 			return
 		}
+		s.topic.expire(s.topic.route.Load()) // the owner may be another by now
 		if wait > 0 && s.client.pause(s.ctx, "subscribe", s.stream, wait) != nil {
 			return
 		}
@@ -393,11 +421,8 @@ func (x *shardSub) classify(err error) (wait time.Duration, end error) {
 				return 0, e
 			}
 			wait = max(s.client.config.reconnect.Backoff, e.RetryAfter)
-		case said.moved != nil:
-			s.topic.expire(s.topic.route.Load())
-			if said.moved.HasResumeFrom {
-				x.next = max(x.next, said.moved.ResumeFrom)
-			}
+		case said.moved != nil && said.moved.HasResumeFrom:
+			x.next = max(x.next, said.moved.ResumeFrom)
 		}
 	} else if err == io.EOF {
 		if len(s.shards) == 1 {

@@ -76,8 +76,8 @@ func TestSubscribeBadOffset(t *testing.T) {
 		offset   Offset
 		expected CursorError
 	}{
-		{1, CursorError{Stream: "orders", Requested: 1, Available: 4}},
-		{11, CursorError{Stream: "orders", Requested: 11, Available: 10, InFuture: true}},
+		{1, CursorError{Op: "subscribe", Stream: "orders", Requested: 1, Available: 4}},
+		{11, CursorError{Op: "subscribe", Stream: "orders", Requested: 11, Available: 10, InFuture: true}},
 	} {
 		_, err := c.Subscribe(ctx, "orders", FromOffset(tt.offset))
 		var cursor *CursorError

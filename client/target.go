@@ -38,6 +38,8 @@ type targetKey struct {
 }
 
 const (
+	// ownerPatience is how long an owner may keep those waiting who could be served through the entry broker.
+	ownerPatience = time.Second
 	// entryStagger is the wait before the next address is tried beside the ones that have not answered yet.
 	entryStagger = 250 * time.Millisecond
 	// maxSeeds bounds the addresses remembered: the one dialled and what topology names.
@@ -78,8 +80,8 @@ func (t *target) live() *conn {
 	return nil
 }
 
-// get returns the connection, dialling once for all who wait. An owner that cannot be reached is down from then on, and get fails: ask
-// route.owner again.
+// get returns the connection, dialling once for all who wait. An owner that has not answered within ownerPatience is down, and get fails:
+// ask route.owner again. The attempt goes on, and ends that state when it succeeds.
 func (t *target) get(ctx context.Context) (*conn, error) {
 	if c := t.live(); c != nil {
 		return c, nil
@@ -88,13 +90,31 @@ func (t *target) get(ctx context.Context) (*conn, error) {
 	if call == nil {
 		return nil, closedError("connect", "")
 	}
+	var late <-chan time.Time
+	if t.addr != "" {
+		timer := time.NewTimer(ownerPatience)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case <-call.done:
 		return call.conn, call.err
+	case <-late:
+		t.setDown(call)
+		return nil, unavailable("connect", "", fmt.Errorf("%s: no answer within %v", t.addr, ownerPatience))
 	case <-ctx.Done():
 		return nil, contextError("connect", "", ctx)
 	case <-t.client.closing:
 		return nil, closedError("connect", "")
+	}
+}
+
+// setDown lets the entry serve while an attempt goes on.
+func (t *target) setDown(call *dialCall) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dialling == call {
+		t.down.Store(true)
 	}
 }
 

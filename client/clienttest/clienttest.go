@@ -9,8 +9,8 @@
 //		...
 //	}
 //
-// Streams are made by their first use, with one shard, as on a development broker; CreateStream makes others. The broker runs in the
-// process of the test: its goroutines are gone when the test has ended, so that leak checks work.
+// Streams are made by their first use, with one shard, as on a development broker; Broker.Stream and CreateStream make others. The broker
+// runs in the process of the test: its goroutines are gone when the test has ended, so that leak checks work.
 package clienttest
 
 import (
