@@ -35,6 +35,7 @@ type stream struct {
 	Region            string     `json:"region,omitempty"`
 	Routing           string     `json:"routing,omitempty"`
 	OnSlow            string     `json:"on_slow"`
+	FsyncMode         string     `json:"fsync_mode,omitempty"`
 }
 
 type retention struct {

@@ -38,23 +38,25 @@ const (
 )
 
 func (a *app) demoCommand() *cobra.Command {
-	records := 0
+	records, memory := 0, false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Start a broker in this process, send records through it and check every one",
 		Long: "Demo starts a broker with its defaults on a free port, publishes keyed records from 4 publishers through real\n" +
 			"sockets, subscribes from the start, and checks that every acknowledged record arrived exactly once and in the order of\n" +
-			"its key. It ends with 1 when a single record is wrong.",
+			"its key. The stream is on disk, in a temporary directory that is removed at the end, and an ack means that the record is\n" +
+			"there; --memory takes one in memory. It ends with 1 when a single record is wrong.",
 		Args:        withArgs(0, 0, "no arguments"),
 		Annotations: map[string]string{outputs: "table json"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if records < demoPublishers || records > maxDemoRecords {
 				return usage(cmd, fmt.Sprintf("records is %d; give a number from %d to %d", records, demoPublishers, maxDemoRecords))
 			}
-			return a.demo(cmd.Context(), records/demoPublishers)
+			return a.demo(cmd.Context(), records/demoPublishers, memory)
 		},
 	}
 	cmd.Flags().IntVar(&records, "records", demoRecords, "records to publish")
+	cmd.Flags().BoolVar(&memory, "memory", false, "keep the stream in memory")
 	return cmd
 }
 
@@ -65,6 +67,8 @@ type demoResult struct {
 	Publishers    int     `json:"publishers"`
 	InFlight      int     `json:"in_flight"`
 	Shards        int     `json:"shards"`
+	Storage       string  `json:"storage"`         // disk or memory
+	Fsync         string  `json:"fsync,omitempty"` // on disk: what an ack waited for
 	Cores         int     `json:"cores"`
 	Seconds       float64 `json:"seconds"` // from the first publish to the last record at the subscriber
 	RecordsPerSec float64 `json:"records_per_second"`
@@ -102,13 +106,16 @@ func (s spread) String() string {
 }
 
 // demo runs the demo with so many records from each publisher.
-func (a *app) demo(ctx context.Context, perPublisher int) error {
+func (a *app) demo(ctx context.Context, perPublisher int, memory bool) error {
 	broker, err := felix.Start(ctx, felix.Config{})
 	if err != nil {
 		return &problem{exitFailure, "the broker of the demo did not start", strings.ReplaceAll(err.Error(), "\n", "; "), "felix demo again, once that is mended"}
 	}
 	defer broker.Close()
-	config := felix.StreamConfig{Name: demoStream, Shards: demoShards, OnSlow: felix.Block}
+	config := felix.StreamConfig{Name: demoStream, Shards: demoShards, Durable: true, FsyncMode: felix.OnCommit, FsyncGiven: true}
+	if memory {
+		config = felix.StreamConfig{Name: demoStream, Shards: demoShards, OnSlow: felix.Block}
+	}
 	if err := broker.CreateStream(ctx, config); err != nil {
 		return &problem{exitFailure, "the stream of the demo was not created", err.Error(), "felix demo again"}
 	}
@@ -118,6 +125,10 @@ func (a *app) demo(ctx context.Context, perPublisher int) error {
 		return err
 	}
 	result.Cores, _ = broker.Cores()
+	result.Storage = "memory"
+	if !memory {
+		result.Storage, result.Fsync = "disk", config.FsyncMode.String()
+	}
 	if a.output == "json" {
 		err = a.printJSON(result)
 	} else {
@@ -388,8 +399,12 @@ func (d *demoRun) compare() {
 
 // printDemo prints the table and how to go on.
 func (a *app) printDemo(r *demoResult) error {
-	fmt.Fprintf(a.stdout, "%s of %s, %d publishers with %d in flight each, %s, %s, TLS\n\n",
-		count(r.Records, "record"), bytesText(int64(r.PayloadBytes)), r.Publishers, r.InFlight, count(r.Shards, "shard"), count(r.Cores, "core"))
+	stored := "in memory"
+	if r.Storage == "disk" {
+		stored = "durable (" + r.Fsync + ": an ack means on disk)"
+	}
+	fmt.Fprintf(a.stdout, "%s of %s, %d publishers with %d in flight each, %s, %s, TLS\nstream %s\n\n",
+		count(r.Records, "record"), bytesText(int64(r.PayloadBytes)), r.Publishers, r.InFlight, count(r.Shards, "shard"), count(r.Cores, "core"), stored)
 	rate := fmt.Sprintf("%s records/s, %s/s", humanize.Comma(int64(r.RecordsPerSec)), bytesText(int64(r.RecordsPerSec)*int64(r.PayloadBytes)))
 	err := printTable(a.stdout, nil, [][]string{
 		{"  rate", rate},

@@ -10,16 +10,16 @@ import (
 func TestDemo(t *testing.T) {
 	f := &fixture{t: t}
 	text := f.ok("", "demo", "--records", "8000")
-	for _, want := range []string{"8,000 records of 256 B, 4 publishers", "\n  acknowledged  8,000\n", "\n  delivered     8,000\n", "\n  lost          0\n", "\n  duplicated    0\n", "\n  out of order  0\n", " pub orders hello\n"} {
+	for _, want := range []string{"8,000 records of 256 B, 4 publishers", "\nstream durable (on_commit: an ack means on disk)\n", "\n  acknowledged  8,000\n", "\n  delivered     8,000\n", "\n  lost          0\n", "\n  duplicated    0\n", "\n  out of order  0\n", " pub orders hello\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}
 	}
 	var r demoResult
-	if err := json.Unmarshal([]byte(f.ok("", "demo", "--records", "4000", "-o", "json")), &r); err != nil {
+	if err := json.Unmarshal([]byte(f.ok("", "demo", "--records", "4000", "--memory", "-o", "json")), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Records != 4000 || r.Acknowledged != 4000 || r.Delivered != 4000 || r.wrong() != 0 || r.RecordsPerSec <= 0 || r.Ack.P50 <= 0 || r.EndToEnd.Max < r.EndToEnd.P50 {
+	if r.Storage != "memory" || r.Fsync != "" || r.Records != 4000 || r.Acknowledged != 4000 || r.Delivered != 4000 || r.wrong() != 0 || r.RecordsPerSec <= 0 || r.Ack.P50 <= 0 || r.EndToEnd.Max < r.EndToEnd.P50 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -3,7 +3,8 @@
 //	felix demo                            a broker in this process, 200,000 records checked one by one
 //	felix pub orders hello                publish; without messages the lines of standard input
 //	felix sub orders --from earliest      subscribe to all shards; --shard, --count, -o raw|json
-//	felix stream create orders --shards 8 streams: create, ls, info, rm
+//	felix stream create orders --shards 8 streams: create, ls, info, set, rm
+//	felix wal verify ./felix-data         the log on disk, without a broker: inspect, verify, dump
 //	felix version
 //
 // Pub and sub talk to the broker with package client, the stream verbs to its admin listener over HTTP. Without --server

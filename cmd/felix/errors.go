@@ -127,6 +127,8 @@ func explainClient(err error) *problem {
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		p.code = exitUnavailable
 		p.next = "felix sub " + orName(refused.Stream) + " --from earliest, to see whether it arrived"
+	case errors.Is(err, client.ErrStorage):
+		p.next = "felix wal verify DATA on the machine of the broker, once that has ended; its log and /ready say more"
 	case errors.Is(err, client.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		p.code = exitUnavailable
 		p.next = "felixd, if the broker does not run; otherwise check --server"

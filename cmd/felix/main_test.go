@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -132,12 +133,16 @@ func TestGolden(t *testing.T) {
 	step("", "stream", "create", "orders")
 	step("", "stream", "create", "orders")
 	step("", "stream", "create", "events", "--shards", "8", "--memory", "--on-slow", "block", "--routing", "jump_hash")
-	step("", "stream", "create", "audit", "--shards", "2", "--on-slow", "drop-oldest", "-o", "json")
+	step("", "stream", "create", "audit", "--durable", "--shards", "2", "--on-slow", "drop-oldest", "--fsync", "periodic", "-o", "json")
 	step("", "stream", "ls")
 	step("", "stream", "ls", "--no-headers")
 	step("", "stream", "ls", "-o", "json")
 	step("", "stream", "info", "events")
 	step("", "stream", "info", "events", "-o", "json")
+	step("", "stream", "info", "audit")
+	step("", "stream", "set", "audit", "--fsync", "none", "--on-slow", "catch-up", "--retention-secs", "3600")
+	step("", "stream", "set", "audit", "--retention-bytes", "10MiB", "-o", "json")
+	step("", "stream", "set", "audit", "--retention-secs", "0")
 	step("", "pub", "orders", "hello")
 	step("", "pub", "orders", "a", "b", "-o", "json")
 	step("", "pub", "orders", "again", "--count", "3", "--batch", "2")
@@ -150,6 +155,8 @@ func TestGolden(t *testing.T) {
 	step("", "pub", "events", "keyed", "--key", "customer-1", "-o", "json")
 	step("", "sub", "orders", "--from", "earliest", "--count", "10")
 	step("", "sub", "orders", "--from", "3", "--count", "2", "-o", "json")
+	step("", "sub", "orders", "--from", "-1h", "--count", "2")
+	step("", "sub", "orders", "--from", "2026-01-31T12:00:00+01:00", "--count", "1")
 	step("", "sub", "events", "--from", "earliest", "--count", "2", "-o", "json")
 	step("", "stream", "rm", "audit", "--dry-run")
 	step("", "stream", "rm", "audit", "--yes")
@@ -245,6 +252,7 @@ func TestProvokedErrors(t *testing.T) {
 	f := newFixture(t, felix.Config{AutoCreate: felix.Off})
 	f.ok("", "stream", "create", "orders", "--shards", "2")
 	f.ok("", "stream", "create", "single")
+	f.ok("", "stream", "create", "prices", "--memory")
 	f.ok("", "pub", "single", "x")
 	other := newFixture(t, felix.Config{})
 	closedUDP, err := net.ListenPacket("udp", "127.0.0.1:0") // takes datagrams and answers none
@@ -307,7 +315,7 @@ func TestProvokedErrors(t *testing.T) {
   next: felix sub --help
 `},
 		{"from", "sub orders --from yesterday", exitUsage, `felix: the command line is not understood
-  why:  from "yesterday" is none of latest, earliest or an offset
+  why:  from "yesterday" is none of latest, earliest, an offset, a time such as 2026-01-31T12:00:00Z or a time ago such as -10m
   next: felix sub --help
 `},
 		{"offset on several shards", "sub orders --from 1", exitUsage, `felix: offset 1 does not say where to start
@@ -350,11 +358,55 @@ func TestProvokedErrors(t *testing.T) {
   why:  *letters, digits*
   next: felix stream create --help
 `},
-		{"durable", "stream create d --durable", exitUsage, `felix: stream "d" was not created
-  why:  durable is true, but this broker has no log yet*
+		{"time in memory", "sub prices --from -10m", exitUsage, `felix: the subscription to stream "prices" failed
+  why:  offset_for_time needs the log of a durable stream, and stream prices is in memory; subscribe from the earliest record or from an offset (invalid_request)
+  next: felix sub prices --from earliest
+`},
+		{"time ago that is to come", "sub orders --from 10m", exitUsage, `felix: the command line is not understood
+  why:  from "10m" is none of *
+  next: felix sub --help
+`},
+		{"fsync", "stream create d --fsync always", exitUsage, `felix: the command line is not understood
+  why:  fsync "always" is none of on_commit, periodic, none
   next: felix stream create --help
 `},
-		{"catch up in memory", "stream create d --on-slow catch-up", exitUsage, `felix: the command line is not understood
+		{"fsync in memory", "stream create d --memory --fsync none", exitUsage, `felix: the command line is not understood
+  why:  a stream in memory syncs nothing; leave --fsync or --memory out
+  next: felix stream create --help
+`},
+		{"set nothing", "stream set orders", exitUsage, `felix: the command line is not understood
+  why:  nothing is to be changed; give --fsync, --on-slow, --retention-bytes or --retention-secs
+  next: felix stream set --help
+`},
+		{"set fsync in memory", "stream set prices --fsync none", exitUsage, `felix: stream "prices" was not changed
+  why:  *the stream is in memory*
+  next: felix stream info prices
+`},
+		{"set of nothing", "stream set nothing --retention-secs 1", exitNotFound, `felix: stream "nothing" was not found
+  why:  stream not found: "default/default/nothing"
+  next: felix stream ls
+`},
+		{"size that is none", "stream set orders --retention-bytes much", exitUsage, `felix: the command line is not understood
+  why:  retention-bytes "much" is no size; give one such as 1073741824 or 1GiB
+  next: felix stream set --help
+`},
+		{"log of nothing", "wal verify /none", exitFailure, `felix: the log cannot be read
+  why:  /none: no such file or directory
+  next: the same command with the data directory of a broker; felixd prints it when it starts
+`},
+		{"log in another directory", "wal inspect " + t.TempDir(), exitNotFound, `felix: there is no log
+  why:  * has neither lanes nor segments
+  next: the same command with the data directory of a broker; felixd prints it when it starts
+`},
+		{"log in use", "wal verify " + f.broker.DataDir(), exitConflict, `felix: the log was not verified
+  why:  a broker (pid ` + strconv.Itoa(os.Getpid()) + `) is using ` + f.broker.DataDir() + `, and what it is writing would look like damage
+  next: the same command when that broker has ended, or on a copy; felix wal inspect works beside it
+`},
+		{"range of no shard", "wal dump " + f.broker.DataDir() + " --from 3", exitUsage, `felix: the command line is not understood
+  why:  from and to are offsets of one shard, and shard is not given; felix wal inspect lists the shards
+  next: felix wal dump --help
+`},
+		{"catch up in memory", "stream create d --memory --on-slow catch-up", exitUsage, `felix: the command line is not understood
   why:  a stream in memory has no log to catch up from; on-slow is one of drop, drop-oldest, block
   next: felix stream create --help
 `},

@@ -35,11 +35,14 @@ func printTable(w io.Writer, head []string, rows [][]string) error {
 }
 
 // count is a number of things with its noun: "1 record", "200,000 records".
-func count(n int, noun string) string {
+func count(n int, noun string) string { return countOf(n, noun, noun+"s") }
+
+// countOf is count of a noun with a plural of its own.
+func countOf(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 " + one
 	}
-	return humanize.Comma(int64(n)) + " " + noun + "s"
+	return humanize.Comma(int64(n)) + " " + many
 }
 
 // bytesText is a size for people.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -32,43 +33,51 @@ func onSlowFlag(catalog string) string {
 func (a *app) streamCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stream",
-		Short: "Create, list, look at and remove streams",
+		Short: "Create, list, look at, change and remove streams",
 		Args:  unknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.streamCreateCommand(), a.streamListCommand(), a.streamInfoCommand(), a.streamRemoveCommand())
+	cmd.AddCommand(a.streamCreateCommand(), a.streamListCommand(), a.streamInfoCommand(), a.streamSetCommand(), a.streamRemoveCommand())
 	return cmd
 }
 
 func (a *app) streamCreateCommand() *cobra.Command {
 	var shards uint32
 	var memory, durable bool
-	var slow, routing string
+	var slow, fsync, routing string
 	cmd := &cobra.Command{
-		Use:         "create NAME",
-		Short:       "Create a stream",
-		Example:     "  felix stream create orders --shards 8 --on-slow block",
+		Use:   "create NAME",
+		Short: "Create a stream",
+		Long: "Create makes a stream whose records are kept on disk, or with --memory in the broker's memory.\n\n" +
+			"On disk --fsync says what an ack means: on_commit the record is on disk and survives a power cut; periodic it is written and\n" +
+			"synced 250 ms later, which a power cut can cost; none it is written, and the system saves it when it likes. All of them\n" +
+			"survive the end of the broker's process.",
+		Example:     "  felix stream create orders --shards 8\n  felix stream create prices --shards 8 --memory --on-slow drop-oldest",
 		Args:        withArgs(1, 1, "the name of a stream"),
 		Annotations: map[string]string{outputs: "table json"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if memory && durable {
 				return usage(cmd, "a stream is kept in memory or on disk; leave --memory or --durable out")
 			}
-			body := map[string]any{"stream": args[0], "shards": shards, "durable": durable}
+			body := map[string]any{"stream": args[0], "shards": shards, "durable": !memory}
 			if slow != "" {
-				word := ""
-				for _, o := range onSlow {
-					if o.flag == slow {
-						word = o.catalog
-					}
+				word, err := onSlowWord(cmd, slow)
+				if err != nil {
+					return err
 				}
-				if word == "" {
-					return usage(cmd, fmt.Sprintf("on-slow %q is none of catch-up, drop, drop-oldest, block", slow))
-				}
-				if word == "catch_up" && !durable {
+				if word == "catch_up" && memory {
 					return usage(cmd, "a stream in memory has no log to catch up from; on-slow is one of drop, drop-oldest, block")
 				}
 				body["on_slow"] = word
+			}
+			if fsync != "" {
+				if memory {
+					return usage(cmd, "a stream in memory syncs nothing; leave --fsync or --memory out")
+				}
+				if err := checkFsync(cmd, fsync); err != nil {
+					return err
+				}
+				body["fsync_mode"] = fsync
 			}
 			if routing != "" {
 				if routing != "modulo" && routing != "jump_hash" {
@@ -86,11 +95,29 @@ func (a *app) streamCreateCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.Uint32Var(&shards, "shards", 1, "number of shards, fixed for life")
-	flags.BoolVar(&memory, "memory", false, "keep records in memory (default)")
-	flags.BoolVar(&durable, "durable", false, "keep records on disk")
-	flags.StringVar(&slow, "on-slow", "", "a subscriber's queue is full: catch-up, drop, drop-oldest or block (default drop)")
+	flags.BoolVar(&durable, "durable", false, "keep records on disk (default)")
+	flags.BoolVar(&memory, "memory", false, "keep records in memory; they are gone with the process")
+	flags.StringVar(&fsync, "fsync", "", "what an ack waits for: on_commit, periodic or none (default the broker's fsync_mode)")
+	flags.StringVar(&slow, "on-slow", "", "a subscriber's queue is full: catch-up, drop, drop-oldest or block (default catch-up, in memory drop)")
 	flags.StringVar(&routing, "routing", "", "how keys find shards: modulo or jump_hash (default modulo)")
 	return cmd
+}
+
+// onSlowWord is what the catalog calls a word of --on-slow.
+func onSlowWord(cmd *cobra.Command, flag string) (string, error) {
+	for _, o := range onSlow {
+		if o.flag == flag {
+			return o.catalog, nil
+		}
+	}
+	return "", usage(cmd, fmt.Sprintf("on-slow %q is none of catch-up, drop, drop-oldest, block", flag))
+}
+
+func checkFsync(cmd *cobra.Command, mode string) error {
+	if mode != "on_commit" && mode != "periodic" && mode != "none" {
+		return usage(cmd, fmt.Sprintf("fsync %q is none of on_commit, periodic, none", mode))
+	}
+	return nil
 }
 
 // createStream creates a stream, and its namespace when that is missing: it then says so.
@@ -117,7 +144,7 @@ func (a *app) createStream(ctx context.Context, c *adminClient, name string, bod
 	if status == http.StatusOK {
 		text = "stream %s exists already (%s, %s, on slow subscribers: %s)\n"
 	}
-	_, err = fmt.Fprintf(a.stdout, text, made.Stream, count(int(made.Shards), "shard"), storage(made), onSlowFlag(made.OnSlow))
+	_, err = fmt.Fprintf(a.stdout, text, made.Stream, count(int(made.Shards), "shard"), storageText(made), onSlowFlag(made.OnSlow))
 	return err
 }
 
@@ -145,13 +172,13 @@ func (a *app) streamListCommand() *cobra.Command {
 				_, err := fmt.Fprintf(a.stderr, "No streams in namespace %s of tenant %s. Create one: felix stream create NAME --shards 8\n", a.namespace, a.tenant)
 				return err
 			}
-			head := []string{"STREAM", "SHARDS", "STORAGE", "ON SLOW", "ROUTING", "RETENTION"}
+			head := []string{"STREAM", "SHARDS", "STORAGE", "FSYNC", "ON SLOW", "ROUTING", "RETENTION"}
 			if noHeaders {
 				head = nil
 			}
 			var rows [][]string
 			for _, s := range all {
-				rows = append(rows, []string{s.Stream, strconv.Itoa(int(s.Shards)), storage(s), onSlowFlag(s.OnSlow), routingText(s), retentionText(s)})
+				rows = append(rows, []string{s.Stream, strconv.Itoa(int(s.Shards)), storage(s), fsyncText(s), onSlowFlag(s.OnSlow), routingText(s), retentionText(s)})
 			}
 			return printTable(a.stdout, head, rows)
 		},
@@ -186,6 +213,7 @@ func (a *app) streamInfoCommand() *cobra.Command {
 				{"tenant", a.tenant},
 				{"shards", strconv.Itoa(int(s.Shards))},
 				{"storage", storage(s)},
+				{"fsync", fsyncText(s)},
 				{"on slow", onSlowFlag(s.OnSlow)},
 				{"routing", routingText(s)},
 				{"retention", retentionText(s)},
@@ -203,6 +231,91 @@ func (a *app) getStream(ctx context.Context, c *adminClient, name string) (s str
 		return s, explainRefusal(err, fmt.Sprintf("stream %q was not found", name), name)
 	}
 	return s, nil
+}
+
+func (a *app) streamSetCommand() *cobra.Command {
+	var slow, fsync, size string
+	var seconds uint64
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Change what a stream promises and keeps",
+		Long: "Set changes a stream. --fsync holds for records from now on, --on-slow for subscriptions from now on, and retention at once: records\n" +
+			"beyond it are let go of for good.",
+		Example:           "  felix stream set orders --retention-bytes 10GiB --retention-secs 604800\n  felix stream set orders --fsync periodic",
+		Args:              withArgs(1, 1, "the name of a stream"),
+		Annotations:       map[string]string{outputs: "table json"},
+		ValidArgsFunction: a.completeStream,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{}
+			if slow != "" {
+				word, err := onSlowWord(cmd, slow)
+				if err != nil {
+					return err
+				}
+				body["on_slow"] = word
+			}
+			if fsync != "" {
+				if err := checkFsync(cmd, fsync); err != nil {
+					return err
+				}
+				body["fsync_mode"] = fsync
+			}
+			byBytes, bySeconds := cmd.Flags().Changed("retention-bytes"), cmd.Flags().Changed("retention-secs")
+			var bytes uint64
+			if byBytes {
+				var err error
+				if bytes, err = humanize.ParseBytes(size); err != nil {
+					return usage(cmd, fmt.Sprintf("retention-bytes %q is no size; give one such as 1073741824 or 1GiB", size))
+				}
+			}
+			if len(body) == 0 && !byBytes && !bySeconds {
+				return usage(cmd, "nothing is to be changed; give --fsync, --on-slow, --retention-bytes or --retention-secs")
+			}
+			c, err := a.adminClient(cmd)
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			if byBytes || bySeconds {
+				// The two bounds are one value over there: the one that is not named stays.
+				s, err := a.getStream(cmd.Context(), c, args[0])
+				if err != nil {
+					return err
+				}
+				keep := retention{}
+				if s.Retention != nil {
+					keep = *s.Retention
+				}
+				if byBytes {
+					keep.MaxSizeBytes = bytes
+				}
+				if bySeconds {
+					keep.MaxAgeSeconds = seconds
+				}
+				body["retention"] = keep
+			}
+			var changed stream
+			if _, err := c.do(cmd.Context(), http.MethodPatch, a.streams(args[0]), body, &changed); err != nil {
+				err = explainRefusal(err, fmt.Sprintf("stream %q was not changed", args[0]), args[0])
+				if p := (*problem)(nil); errors.As(err, &p) && p.code == exitUsage {
+					p.next = "felix stream info " + args[0]
+				}
+				return err
+			}
+			if a.output == "json" {
+				return a.printJSON(changed)
+			}
+			_, err = fmt.Fprintf(a.stdout, "changed stream %s (%s, %s, on slow subscribers: %s, retention: %s)\n",
+				changed.Stream, count(int(changed.Shards), "shard"), storageText(changed), onSlowFlag(changed.OnSlow), retentionText(changed))
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&fsync, "fsync", "", "what an ack waits for: on_commit, periodic or none")
+	flags.StringVar(&slow, "on-slow", "", "a subscriber's queue is full: catch-up, drop, drop-oldest or block")
+	flags.StringVar(&size, "retention-bytes", "", "size that each shard keeps, such as 10GiB; 0 = as the broker")
+	flags.Uint64Var(&seconds, "retention-secs", 0, "age of the records that are kept; 0 = as the broker")
+	return cmd
 }
 
 func (a *app) streamRemoveCommand() *cobra.Command {
@@ -311,6 +424,21 @@ func storage(s stream) string {
 		return "disk"
 	}
 	return "memory"
+}
+
+// storageText is storage with what an ack means.
+func storageText(s stream) string {
+	if s.Durable {
+		return "disk, fsync " + s.FsyncMode
+	}
+	return "memory"
+}
+
+func fsyncText(s stream) string {
+	if s.FsyncMode == "" {
+		return "-"
+	}
+	return s.FsyncMode
 }
 
 func routingText(s stream) string {

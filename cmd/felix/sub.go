@@ -26,6 +26,7 @@ type subOptions struct {
 	from     string
 	offset   uint64
 	atOffset bool
+	at       time.Time // zero: no time
 	shard    uint32
 	oneShard bool
 	count    int
@@ -38,19 +39,15 @@ func (a *app) subCommand() *cobra.Command {
 		Short: "Subscribe and print records as they come",
 		Long: "Sub prints the records of all shards, or of one, as they come, until it is interrupted or has printed --count.\n\n" +
 			"Records that a slow subscriber missed are named on standard error.",
-		Example:           "  felix sub orders --from earliest\n  felix sub orders --shard 3 --from 42 --count 10 -o json",
+		Example:           "  felix sub orders --from earliest\n  felix sub orders --from -10m\n  felix sub orders --shard 3 --from 42 --count 10 -o json",
 		Args:              withArgs(1, 1, "the name of a stream"),
 		Annotations:       map[string]string{outputs: "raw json"},
 		ValidArgsFunction: a.completeStream,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stream = args[0]
 			o.oneShard = cmd.Flags().Changed("shard")
-			if o.from != "latest" && o.from != "earliest" {
-				offset, err := strconv.ParseUint(o.from, 10, 64)
-				if err != nil {
-					return usage(cmd, fmt.Sprintf("from %q is none of latest, earliest or an offset", o.from))
-				}
-				o.offset, o.atOffset = offset, true
+			if !o.parseFrom(time.Now()) {
+				return usage(cmd, fmt.Sprintf("from %q is none of latest, earliest, an offset, a time such as 2026-01-31T12:00:00Z or a time ago such as -10m", o.from))
 			}
 			if cmd.Flags().Changed("count") && o.count < 1 {
 				return usage(cmd, fmt.Sprintf("count is %d; give a number from 1", o.count))
@@ -59,10 +56,28 @@ func (a *app) subCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.from, "from", "latest", "where to start: latest, earliest or an offset (on several shards with --shard)")
+	flags.StringVar(&o.from, "from", "latest", "where to start: latest, earliest, an offset (on several shards with --shard), a time (RFC 3339), or a time ago such as -10m")
 	flags.Uint32Var(&o.shard, "shard", 0, "only this shard")
 	flags.IntVar(&o.count, "count", 0, "end after this many records")
 	return cmd
+}
+
+// parseFrom reads --from. A time ago counts from now.
+func (o *subOptions) parseFrom(now time.Time) bool {
+	if o.from == "latest" || o.from == "earliest" {
+		return true
+	}
+	if offset, err := strconv.ParseUint(o.from, 10, 64); err == nil {
+		o.offset, o.atOffset = offset, true
+		return true
+	}
+	if ago, err := time.ParseDuration(o.from); err == nil && ago < 0 {
+		o.at = now.Add(ago)
+		return true
+	}
+	at, err := time.Parse(time.RFC3339, o.from)
+	o.at = at
+	return err == nil && !at.IsZero()
 }
 
 // subscribe prints records until there is a reason to stop.
@@ -78,6 +93,12 @@ func (a *app) subscribe(ctx context.Context, o subOptions) error {
 	}
 	sub, err := c.Subscribe(ctx, o.stream, options...)
 	if err != nil {
+		if !o.at.IsZero() && errors.Is(err, client.ErrInvalid) {
+			if p := explainClient(err); p != nil {
+				p.next = fmt.Sprintf("felix sub %s --from earliest", o.stream)
+				return p
+			}
+		}
 		return err
 	}
 	defer sub.Close()
@@ -119,6 +140,8 @@ func (o subOptions) options(ctx context.Context, c *client.Client) ([]client.Sub
 		options = append(options, client.Shard(0), client.FromOffset(client.Offset(o.offset)))
 	case o.atOffset:
 		options = append(options, client.FromOffset(client.Offset(o.offset)))
+	case !o.at.IsZero():
+		options = append(options, client.FromTime(o.at))
 	case o.from == "earliest":
 		options = append(options, client.FromEarliest())
 	}

@@ -147,6 +147,50 @@ func TestSubReadsAllShards(t *testing.T) {
 	}
 }
 
+// TestSubFromTime starts every shard at its first record of a time, also those that have none yet.
+func TestSubFromTime(t *testing.T) {
+	f := newFixture(t, felix.Config{})
+	f.ok("", "stream", "create", "orders", "--shards", "4")
+	keys := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	for _, key := range keys {
+		f.ok("", "pub", "orders", "old", "--key", key)
+	}
+	at := time.Now().Format(time.RFC3339Nano)
+	for _, key := range keys[:4] {
+		f.ok("", "pub", "orders", "new", "--key", key)
+	}
+	if got := f.ok("", "sub", "orders", "--from", at, "--count", "4"); got != strings.Repeat("new\n", 4) {
+		t.Errorf("from %s: %q", at, got)
+	}
+	if got := f.ok("", "sub", "orders", "--from", "-1h", "--count", "12"); strings.Count(got, "old") != 8 || strings.Count(got, "new") != 4 {
+		t.Errorf("from an hour ago: %q", got)
+	}
+}
+
+func TestParseFrom(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for from, want := range map[string]subOptions{
+		"latest":                    {},
+		"earliest":                  {},
+		"0":                         {atOffset: true},
+		"42":                        {atOffset: true, offset: 42},
+		"-10m":                      {at: now.Add(-10 * time.Minute)},
+		"-1h30m":                    {at: now.Add(-90 * time.Minute)},
+		"2026-01-31T11:00:00Z":      {at: now.Add(-time.Hour)},
+		"2026-01-31T13:00:00+01:00": {at: now},
+	} {
+		o := subOptions{from: from}
+		if !o.parseFrom(now) || o.offset != want.offset || o.atOffset != want.atOffset || !o.at.Equal(want.at) {
+			t.Errorf("%s: %+v", from, o)
+		}
+	}
+	for _, from := range []string{"", "10m", "-10", "-0s", "yesterday", "2026-01-31", "1.5", "0001-01-01T00:00:00Z"} {
+		if o := (subOptions{from: from}); o.parseFrom(now) {
+			t.Errorf("%q is taken: %+v", from, o)
+		}
+	}
+}
+
 // failingWriter fails every write.
 type failingWriter struct{ err error }
 

@@ -32,12 +32,12 @@ func printBanner(w io.Writer, broker *felix.Broker, found bool) {
 	fmt.Fprintf(w, `felixd %s
   listen       %s (%d %s)
   admin        %s
-  durability   memory: records last as long as this process
+  durability   %s
   data         %s
   certificate  %s
                %s
   tokens       any token is accepted
   subscribe    felix sub orders --from earliest%s
   publish      felix pub orders hello%s
-`, felix.Version(), listen, cores, kind, admin, broker.DataDir(), broker.CertificateText(), ready.CAFile, target, target)
+`, felix.Version(), listen, cores, kind, admin, broker.Durability(), broker.DataDir(), broker.CertificateText(), ready.CAFile, target, target)
 }

@@ -177,7 +177,7 @@ func TestStartAndDrain(t *testing.T) {
 	if n := strings.Count(banner, "\n"); n > 12 {
 		t.Errorf("the banner has %d lines", n)
 	}
-	for _, want := range []string{"felixd ", d.Listen, "http://" + d.Admin, "memory", filepath.Join(d.home, "data"), d.CAFile, "felix sub orders --from earliest\n", "felix pub orders hello\n"} {
+	for _, want := range []string{"felixd ", d.Listen, "http://" + d.Admin, "on_commit: an ack means on disk", filepath.Join(d.home, "data"), d.CAFile, "felix sub orders --from earliest\n", "felix pub orders hello\n"} {
 		if !strings.Contains(banner, want) {
 			t.Errorf("the banner lacks %q:\n%s", want, banner)
 		}
@@ -314,6 +314,66 @@ func TestWithoutHome(t *testing.T) {
 	}
 	if banner := d.stdout.String(); !strings.Contains(banner, "felix pub orders hello --server "+d.Listen+" --ca "+d.CAFile+"\n") {
 		t.Errorf("the lines to paste do not name the broker:\n%s", banner)
+	}
+}
+
+// TestKilled ends felixd without warning: what was acknowledged is there when it starts again on its directory.
+func TestKilled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	data := filepath.Join(t.TempDir(), "data")
+	next := client.Offset(0)
+	for range 3 {
+		d := start(t, nil, "--data", data)
+		c := d.dial(ctx)
+		for i := range client.Offset(50) {
+			ack, err := c.Publish(ctx, "orders", fmt.Appendf(nil, "record %d", next))
+			if err != nil || ack.Offset != next {
+				t.Fatalf("record %d: %+v, %v", i, ack, err)
+			}
+			next++
+		}
+		for from := client.Offset(0); from < next; {
+			page, err := c.ReadPage(ctx, "orders", 0, from, client.ReadOptions{})
+			if err != nil || len(page.Records) == 0 {
+				t.Fatalf("at %d of %d: %+v, %v", from, next, page, err)
+			}
+			for _, r := range page.Records {
+				if r.Offset != from || string(r.Data) != fmt.Sprintf("record %d", from) {
+					t.Fatalf("%q at %d, want record %d", r.Data, r.Offset, from)
+				}
+				from++
+			}
+		}
+		c.Close()
+		d.signal(syscall.SIGKILL)
+		d.end()
+	}
+}
+
+// TestDirectoryInUse starts a second felixd on the directory of one that runs.
+func TestDirectoryInUse(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	d := start(t, nil, "--data", data)
+	var stderr bytes.Buffer
+	cmd := exec.Command(binary, "--listen", "127.0.0.1:0", "--admin", "off", "--data", data)
+	cmd.Env = environment(t.TempDir())
+	cmd.Stderr = &stderr
+	cmd.Run()
+	want := fmt.Sprintf("felixd: data is %q, which another running broker uses (pid %d); stop that broker or give this one a directory of its own\n", data, d.PID)
+	if code := cmd.ProcessState.ExitCode(); code != exitFailure || stderr.String() != want {
+		t.Errorf("exit code %d\n%s", code, stderr.String())
+	}
+}
+
+// TestDurabilityIsSaid starts felixd with weaker promises than it makes by itself.
+func TestDurabilityIsSaid(t *testing.T) {
+	d := start(t, []string{"FELIX_ACK_ON_COMMIT=0"}, "--fsync-mode", "periodic", "--fsync-interval-ms", "100")
+	if want := "  durability   periodic: an ack means written; a power cut loses at most the last 100ms\n"; !strings.Contains(d.stdout.String(), want) {
+		t.Errorf("the banner lacks %q:\n%s", want, d.stdout.String())
+	}
+	if log := d.stderr.String(); !strings.Contains(log, "FELIX_ACK_ON_COMMIT=0 is not offered") {
+		t.Errorf("the log does not warn:\n%s", log)
 	}
 }
 
