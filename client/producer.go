@@ -146,6 +146,7 @@ type lane struct {
 	mu      sync.Mutex
 	next    uint64        // number of the next batch
 	out     int           // batches that are sent and not answered
+	via     *pubStream    // that they were sent on; nil when it is not known, or none are out
 	queue   []laneItem    // in order of their numbers
 	bytes   int           // of the frames in queue
 	again   bool          // something in queue was sent before
@@ -175,10 +176,12 @@ func (l *lane) submit(ctx context.Context, m *message, r *route, f *Future) erro
 		return l.err
 	}
 	m.sequence, f.sequence, f.lane = l.next, l.next, l
-	if len(l.queue) == 0 && l.room.first == nil && l.out < laneWindow {
-		if s := r.owner(c, l.shard).open(); s != nil && s.flags.Has(m.flags()) && s.tryPublish(m, r, f) {
+	// While run is, it may be on its way with the batch before.
+	if !l.running && len(l.queue) == 0 && l.room.first == nil && l.out < laneWindow {
+		if s := r.owner(c, l.shard).open(); s != nil && l.follows(s) && s.flags.Has(m.flags()) && s.tryPublish(m, r, f) {
 			l.next++
 			l.out++
+			l.via = s
 			l.mu.Unlock()
 			return nil
 		}
@@ -202,6 +205,10 @@ func (l *lane) submit(ctx context.Context, m *message, r *route, f *Future) erro
 	l.mu.Unlock()
 	return nil
 }
+
+// follows reports whether a batch may be sent on s now. On another stream than those before it, it could arrive first: they may be lost
+// with theirs and not be known to be.
+func (l *lane) follows(s *pubStream) bool { return l.out == 0 || s == l.via }
 
 func (l *lane) fits(size int) bool {
 	bytes := l.bytes + l.room.granted
@@ -365,7 +372,8 @@ func (l *lane) run() {
 			return
 		}
 		wait := l.after - c.since()
-		if l.out >= laneWindow || l.again && l.out > 0 || wait > 0 {
+		s := l.producer.open(l.shard)
+		if l.out >= laneWindow || l.out > 0 && (l.again || s == nil || s != l.via) || wait > 0 {
 			l.mu.Unlock()
 			l.sleep(wait)
 			select {
@@ -378,8 +386,13 @@ func (l *lane) run() {
 		l.again = false
 		item := l.pop()
 		l.out++
+		l.via = nil // until it is sent; nothing else is meanwhile
 		l.mu.Unlock()
-		if err := l.send(item); err != nil {
+		sent, err := l.send(item, s)
+		l.mu.Lock()
+		l.via = sent
+		l.mu.Unlock()
+		if err != nil {
 			item.err = err
 			l.failed(failed{item.future, err, item.frame})
 		}
@@ -402,14 +415,22 @@ func (l *lane) sleep(d time.Duration) {
 	}
 }
 
-// send sends a queued frame to the lane's shard. An error means that it was not sent now; it keeps the class of an earlier try whose
-// outcome is unknown.
-func (l *lane) send(item laneItem) error {
+// open returns the stream that a batch for a shard would be sent on now, nil when there is none or it is not known.
+func (p *producer) open(shard uint32) *pubStream {
+	if r := p.topic.route.Load(); r != nil {
+		return r.owner(p.client, shard).open()
+	}
+	return nil
+}
+
+// send sends a queued frame to the lane's shard: on s when that goes at once, else wherever the route leads. It returns the stream, nil
+// when that is not known. An error means that it was not sent now; it keeps the class of an earlier try whose outcome is unknown.
+func (l *lane) send(item laneItem, s *pubStream) (*pubStream, error) {
 	c := l.producer.client
 	m := message{topic: l.producer.topic, again: item.frame, acked: true, idempotent: true, explicit: true, shard: l.shard}
-	if r := m.topic.route.Load(); r != nil && item.future.tries == 0 {
-		if s := r.owner(c, l.shard).open(); s != nil && m.prepare(s.flags) == nil && s.tryPublish(&m, r, item.future) {
-			return nil
+	if r := m.topic.route.Load(); r != nil && item.future.tries == 0 && s != nil {
+		if m.prepare(s.flags) == nil && s.tryPublish(&m, r, item.future) {
+			return s, nil
 		}
 	}
 	left := c.config.reconnect.Deadline
@@ -426,7 +447,7 @@ func (l *lane) send(item laneItem) error {
 	if err != nil && before != nil && before.Retry == RetryOutcomeUnknown {
 		e := *asError("publish", l.producer.topic.scope.Stream, err)
 		e.Retry = RetryOutcomeUnknown
-		return &e
+		return nil, &e
 	}
-	return err
+	return nil, err
 }

@@ -41,7 +41,7 @@ func TestSubscribe(t *testing.T) {
 // that is kept.
 func TestSubscribeOutOfRange(t *testing.T) {
 	eachSurface(t, func(t *testing.T, surface string) {
-		b := startBroker(t, "--memory-budget", "512MiB")
+		b := startBroker(t, "--memory-budget", "512MiB", "--auto-create-memory")
 		d := startDriver(t, surface).connect(b, b.Listen)
 		const stream = "range"
 		d.do("publish", command{"stream": stream, "records": numbered("kept", 3)})
