@@ -13,6 +13,11 @@ import (
 // startBroker starts an embedded broker with its defaults and a stream of 48 shards.
 func startBroker(b *testing.B, config felix.Config, onSlow felix.Policy) (*felix.Broker, *x509.CertPool) {
 	b.Helper()
+	return startStream(b, config, felix.StreamConfig{Name: "bench", Shards: 48, OnSlow: onSlow})
+}
+
+func startStream(b *testing.B, config felix.Config, stream felix.StreamConfig) (*felix.Broker, *x509.CertPool) {
+	b.Helper()
 	broker, err := felix.Start(b.Context(), config)
 	if err != nil {
 		b.Fatal(err)
@@ -22,7 +27,7 @@ func startBroker(b *testing.B, config felix.Config, onSlow felix.Policy) (*felix
 			b.Error(err)
 		}
 	})
-	if err := broker.CreateStream(b.Context(), felix.StreamConfig{Name: "bench", Shards: 48, OnSlow: onSlow}); err != nil {
+	if err := broker.CreateStream(b.Context(), stream); err != nil {
 		b.Fatal(err)
 	}
 	pool := x509.NewCertPool()

@@ -2,6 +2,8 @@ package ceiling
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,11 +29,40 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+func TestDisk(t *testing.T) {
+	dir := t.TempDir()
+	r, err := Disk(t.Context(), DiskConfig{Dir: dir, FileBytes: 2 << 20, SmallRounds: 20, LargeRounds: 10})
+	if err != nil || r.P50 <= 0 || r.P99 < r.P50 || r.BytesPerSecond <= 0 {
+		t.Errorf("Disk: %+v, %v", r, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("the probe left %v (%v)", left, err)
+	}
+	names := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+	for _, name := range names {
+		if err := os.WriteFile(name, make([]byte, 3<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := DropCache(names); err != nil {
+		t.Error(err)
+	}
+	if rate, err := ReadFiles(t.Context(), names); err != nil || rate <= 0 {
+		t.Errorf("ReadFiles: %v B/s, %v", rate, err)
+	}
+	if _, err := ReadFiles(t.Context(), []string{filepath.Join(dir, "none")}); err == nil {
+		t.Error("a missing file was read")
+	}
+}
+
 func TestProbeStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Sink(ctx, 1, time.Hour); err == nil {
 		t.Error("Sink ran to its end with a canceled context")
+	}
+	if _, err := Disk(ctx, DiskConfig{Dir: t.TempDir(), FileBytes: 1 << 20}); err == nil {
+		t.Error("Disk ran to its end with a canceled context")
 	}
 }
 
@@ -63,5 +94,18 @@ func BenchmarkSink(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(rate/1e6, "MB/s")
+	}
+}
+
+func BenchmarkDisk(b *testing.B) {
+	dir := b.TempDir()
+	for b.Loop() {
+		r, err := Disk(b.Context(), DiskConfig{Dir: dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(r.P50.Microseconds()), "p50-us")
+		b.ReportMetric(float64(r.P99.Microseconds()), "p99-us")
+		b.ReportMetric(r.BytesPerSecond/1e6, "MB/s")
 	}
 }

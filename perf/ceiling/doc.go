@@ -4,6 +4,7 @@
 //	Loop  the least a broker could do: read length-prefixed records, put each in one of 48 rings, answer each by its id
 //	Echo  one request in flight on one stream, sent back as it came: the floor of a lone publish
 //	Sink  streams written as fast as they go and read into nowhere: the ceiling of bulk
+//	Disk  write + fdatasync into blocks that were written before: the floor of a group commit, and its bandwidth
 //
 // Server and client share the process, as they do in felix's benchmarks, and use netio/udp on both ends with packets
 // of 1,452 bytes. A probe is not a product: it has no names, no authentication, no subscribers and no limits.
