@@ -177,6 +177,11 @@ func (in *ingress) Work(l *core.Loop) (did int) {
 		sendAll(l, in.toOwner)
 		sendAll(l, in.toSession)
 	}
+	// Before the answers leave: whoever has one finds it counted.
+	if did > 0 || in.stale || len(in.dirty) > 0 {
+		in.stale = false
+		in.publishCounts()
+	}
 	if len(in.dirty) > 0 {
 		did += len(in.dirty)
 		for i, st := range in.dirty {
@@ -185,10 +190,6 @@ func (in *ingress) Work(l *core.Loop) (did int) {
 			st.write()
 		}
 		in.dirty = in.dirty[:0]
-	}
-	if did > 0 || in.stale { // a pass of publishes that owe no answer does nothing else here
-		in.stale = false
-		in.publishCounts()
 	}
 	return did
 }
