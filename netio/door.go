@@ -193,6 +193,11 @@ func refusalFor(err error, tenant, namespace, name []byte) *refusal {
 		return &refusal{code: wire.CodeLimitExceeded, message: err.Error()}
 	case errors.Is(err, replicate.ErrNotFound):
 		return notFound(tenant, namespace, name)
+	case errors.Is(err, replicate.ErrInvalid):
+		return &refusal{code: wire.CodeInvalidRequest, message: err.Error()}
+	case errors.Is(err, replicate.ErrJournal):
+		// The stream may be there after a restart; the request that would have made it has done nothing.
+		return &refusal{code: wire.CodeStorage, retry: wire.RetryRetry, message: err.Error()}
 	}
-	return &refusal{code: wire.CodeInvalidRequest, message: err.Error()}
+	return &refusal{code: wire.CodeInternal, retry: wire.RetryRetry, message: err.Error()}
 }

@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"felix/fanout"
 	"felix/netio/wire"
+	"felix/replicate"
 )
 
 func TestAuthOK(t *testing.T) {
@@ -600,6 +602,25 @@ func TestIdempotentBatchRefusedAtTheDoor(t *testing.T) {
 	for id := range uint64(3) { // sent again, in order
 		publish(5+id, 1+id)
 		appended(5+id, wire.Offset(1+id))
+	}
+}
+
+// What the catalog could not do is not the client's mistake, and the client may try again.
+func TestRefusalsOfTheCatalog(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		code wire.Code
+		want wire.Retry
+	}{
+		{fmt.Errorf("%w: name", replicate.ErrInvalid), wire.CodeInvalidRequest, wire.RetryFatal},
+		{fmt.Errorf("%w: name", replicate.ErrNotFound), wire.CodeNotFound, wire.RetryAfter},
+		{&replicate.LimitError{What: "streams"}, wire.CodeLimitExceeded, wire.RetryFatal},
+		{fmt.Errorf("%w: disk", replicate.ErrJournal), wire.CodeStorage, wire.RetryRetry},
+		{context.Canceled, wire.CodeInternal, wire.RetryRetry},
+	} {
+		if r := refusalFor(tt.err, nil, nil, nil); r.code != tt.code || r.class() != tt.want {
+			t.Errorf("%v: %s, %s", tt.err, r.code, r.class())
+		}
 	}
 }
 

@@ -91,7 +91,7 @@
 //   - Buffered writes with fdatasync for both backends, since readers share the page cache. p50 of write and sync seen by the
 //     owner, EPYC, 2 shared vCPUs, kernel 6.18, 2026-11-29, sync / io_uring, in us: 4 KiB 98 / 108, 64 KiB 148 / 135,
 //     256 KiB 325 / 279, 1 MiB 509 / 441; with a reader following 119 / 107, 187 / 184, 511 / 344, 1124 / 1063. io_uring is
-//     the default where it runs. (go test -run XXX -bench Group -benchtime 1500x ./wal)
+//     the default where it runs. (go test -run '^$' -bench Group -benchtime 1500x ./wal)
 //   - The whole active segment is scanned at start; older ones are taken from their footers. The scan runs at over 10 GB/s
 //     from the page cache (BenchmarkScan), so checkpoints within a segment only add safety.
 //   - Read errors at start refuse the lane: a region that cannot be read is neither a torn end nor damage that is understood.
