@@ -13,6 +13,12 @@ type Backend interface {
 	Close() error
 }
 
+// poller is a Backend whose waiting goroutine an owner that is awake can wake sooner than the system does.
+type poller interface {
+	// Poll wakes it if what it waits for has happened. Any goroutine may call it until Close.
+	Poll()
+}
+
 // BackendKind chooses a Backend.
 type BackendKind uint8
 
@@ -21,7 +27,7 @@ const (
 	BackendAuto BackendKind = iota
 	// BackendSync makes a write call and a sync call per group.
 	BackendSync
-	// BackendURing submits a write linked to a sync and waits for both in one call.
+	// BackendURing makes a write call and has the kernel's workers sync, so that nobody holds a processor meanwhile.
 	BackendURing
 )
 

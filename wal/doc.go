@@ -88,10 +88,14 @@
 //   - A checksum per batch in the directory instead of one per body: one rotten batch costs its shard only, and a reader
 //     checks only what it reads.
 //   - The salt keeps a payload from posing as a group when a scan has lost its way; epochs alone could be guessed.
-//   - Buffered writes with fdatasync for both backends, since readers share the page cache. p50 of write and sync seen by the
-//     owner, EPYC, 2 shared vCPUs, kernel 6.18, 2026-11-29, sync / io_uring, in us: 4 KiB 98 / 108, 64 KiB 148 / 135,
-//     256 KiB 325 / 279, 1 MiB 509 / 441; with a reader following 119 / 107, 187 / 184, 511 / 344, 1124 / 1063. io_uring is
-//     the default where it runs. (go test -run '^$' -bench Group -benchtime 1500x ./wal)
+//   - Buffered writes with fdatasync for both backends, since readers share the page cache (O_DIRECT with O_DSYNC behind a broker:
+//     no faster, 2026-11-29). p50 of write and sync seen by the owner of an idle machine, EPYC, 2 shared vCPUs, kernel 6.18,
+//     2026-11-30, sync / io_uring, in us: 4 KiB 115 / 117, 64 KiB 121 / 126, 256 KiB 195 / 224, 1 MiB 440 / 502; with a reader
+//     following 112 / 124, 119 / 140, 209 / 217, 507 / 505. (go test -run '^$' -bench Group -benchtime 1500x ./wal)
+//   - io_uring is the default where it runs although calls win these figures by a little: behind a broker whose loops and connections
+//     want the processors that the calls hold, the ring gives 1.7 times the records of 4 KiB in batches (133 against 77 k/s) and twice
+//     those of 64 waiting publishers (43 against 22 k/s); the same day and machine, both in one run. Write and sync linked in the ring
+//     took two more wake-ups of kernel workers per group and were a fifth slower in small groups than writing with a call.
 //   - The whole active segment is scanned at start; older ones are taken from their footers. The scan runs at over 10 GB/s
 //     from the page cache (BenchmarkScan), so checkpoints within a segment only add safety.
 //   - Read errors at start refuse the lane: a region that cannot be read is neither a torn end nor damage that is understood.

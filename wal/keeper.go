@@ -27,6 +27,7 @@ type keeper struct {
 
 	// Only the keeper goroutine, and Open before it starts.
 	pool       *filePool
+	backend    Backend // writes zeros; one of its own, since the lane's belongs to the lane's goroutine
 	spares     []string
 	lastEpoch  uint64
 	reserve    int64
@@ -93,6 +94,8 @@ func (l *Lane) setNext(s *segment) {
 // keepLoop is the keeper goroutine.
 func (l *Lane) keepLoop() {
 	defer l.ended.Done()
+	l.keep.backend = newBackend(l.opts.Backend, func(string) {}) // the lane's says so where there is no ring
+	defer l.keep.backend.Close()
 	timer := stoppedTimer()
 	defer timer.Stop()
 	for {

@@ -47,6 +47,7 @@ type Lane struct {
 	stats  laneStats
 	cache  indexCache
 	failed atomic.Pointer[error]
+	poller atomic.Pointer[poller] // set by the lane's goroutine where its backend has one
 
 	stop  chan struct{}
 	ended sync.WaitGroup
@@ -281,6 +282,9 @@ type Sink interface {
 // Drain gives s the completions since the last call, in append order, hands over a group that waited for them, and
 // returns how many there were. It does not block.
 func (l *Lane) Drain(s Sink) int {
+	if p := l.poller.Load(); p != nil && l.inFlight > 0 && !l.closed {
+		(*p).Poll()
+	}
 	n := 0
 	for {
 		select {

@@ -42,6 +42,9 @@ func (l *Lane) writeLoop() {
 	defer l.ended.Done()
 	w := &l.w
 	w.backend = newBackend(l.opts.Backend, l.opts.Log)
+	if p, ok := w.backend.(poller); ok {
+		l.poller.Store(&p)
+	}
 	if l.opts.WrapBackend != nil {
 		w.backend = l.opts.WrapBackend(w.backend)
 	}

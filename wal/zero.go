@@ -131,10 +131,7 @@ func (l *Lane) writeZeros(name string, zeros []byte, at int64) error {
 		return err
 	}
 	defer f.Close()
-	if err := f.Writev([][]byte{zeros}, at); err != nil {
-		return err
-	}
-	return f.Datasync()
+	return l.keep.backend.Write(f, [][]byte{zeros}, at, true)
 }
 
 // reached is how far the segment has been written, by groups or zeros.
