@@ -457,10 +457,6 @@ func (b *Broker) Durability() string {
 	return text
 }
 
-// Lanes is the number of write-ahead logs. Each has a goroutine that waits for the disk, for which a process that embeds a broker may
-// raise GOMAXPROCS, as felixd does.
-func (b *Broker) Lanes() int { return len(b.lanes) }
-
 // CertificateText says in a few words which certificate the broker presents.
 func (b *Broker) CertificateText() string { return b.cert.origin }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -63,10 +62,6 @@ func startDurable(b *testing.B, config felix.Config, shards uint32) (*felix.Brok
 	return startStream(b, config, felix.StreamConfig{Name: "bench", Shards: shards, Durable: true, FsyncMode: felix.OnCommit, FsyncGiven: true})
 }
 
-// onEveryCPU is a core, and so a lane, for each CPU, whatever GOMAXPROCS is. A lane that waits for the disk in a system
-// call holds one of the runtime's processors until the runtime notices; a higher GOMAXPROCS shows what that costs.
-func onEveryCPU() felix.Config { return felix.Config{Cores: runtime.NumCPU()} }
-
 func probeDisk(b *testing.B) ceiling.DiskResult {
 	b.Helper()
 	disk, err := ceiling.Disk(b.Context(), ceiling.DiskConfig{Dir: b.TempDir()})
@@ -92,13 +87,13 @@ func BenchmarkDurable(b *testing.B) {
 		b.Run(fmt.Sprintf("%dB/batch=%d", shape.size, shape.batch), func(b *testing.B) {
 			for b.Loop() {
 				disk := probeDisk(b)
-				memory, roots := startBroker(b, onEveryCPU(), felix.DropNew)
+				memory, roots := startBroker(b, felix.Config{}, felix.DropNew)
 				m, err := publishLoad(b.Context(), memory, roots, shape.size, shape.batch)
 				if err != nil {
 					b.Fatal(err)
 				}
 				closeNow(b, memory)
-				durable, roots := startDurable(b, onEveryCPU(), shards)
+				durable, roots := startDurable(b, felix.Config{}, shards)
 				d, err := publishLoad(b.Context(), durable, roots, shape.size, shape.batch)
 				if err != nil {
 					b.Fatal(err)
@@ -124,13 +119,13 @@ func BenchmarkDurableLone(b *testing.B) {
 	const rounds = 3000
 	for b.Loop() {
 		disk := probeDisk(b)
-		memory, roots := startBroker(b, onEveryCPU(), felix.DropNew)
+		memory, roots := startBroker(b, felix.Config{}, felix.DropNew)
 		m, err := lonePublishes(b.Context(), memory, roots, rounds)
 		if err != nil {
 			b.Fatal(err)
 		}
 		closeNow(b, memory)
-		durable, roots := startDurable(b, onEveryCPU(), shards)
+		durable, roots := startDurable(b, felix.Config{}, shards)
 		before, start := countLog(durable), time.Now()
 		d, err := lonePublishes(b.Context(), durable, roots, rounds)
 		if err != nil {
@@ -153,13 +148,13 @@ func BenchmarkDurableLone(b *testing.B) {
 func BenchmarkDurableWaiting(b *testing.B) {
 	for b.Loop() {
 		probeDisk(b)
-		memory, roots := startBroker(b, onEveryCPU(), felix.DropNew)
+		memory, roots := startBroker(b, felix.Config{}, felix.DropNew)
 		m, err := waitingLoad(b.Context(), memory, roots, 1024)
 		if err != nil {
 			b.Fatal(err)
 		}
 		closeNow(b, memory)
-		durable, roots := startDurable(b, onEveryCPU(), shards)
+		durable, roots := startDurable(b, felix.Config{}, shards)
 		d, err := waitingLoad(b.Context(), durable, roots, 1024)
 		if err != nil {
 			b.Fatal(err)
@@ -286,7 +281,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		broker, roots := startDurable(b, onEveryCPU(), 1)
+		broker, roots := startDurable(b, felix.Config{}, 1)
 		if err := fill(b.Context(), broker, roots, size, batch, batches); err != nil {
 			b.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -85,11 +84,6 @@ func serve(p process, settled *felix.Settled, readyFile string) error {
 	broker, err := felix.Start(context.Background(), config)
 	if err != nil {
 		return failure{err}
-	}
-	if !slices.ContainsFunc(p.environ, func(entry string) bool { return strings.HasPrefix(entry, "GOMAXPROCS=") }) {
-		// A lane that waits for its disk keeps a processor of the runtime until sysmon takes it back, which is long when there are
-		// as many lanes as processors (2026-11, 2 CPUs, 64 publishers waiting for each ack: 20-24 k/s, with two more 37-59 k/s).
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + broker.Lanes())
 	}
 	if !slices.ContainsFunc(p.environ, func(entry string) bool { return strings.HasPrefix(entry, "GOMEMLIMIT=") }) {
 		debug.SetMemoryLimit(broker.MemoryBudget())
