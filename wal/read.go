@@ -2,6 +2,9 @@ package wal
 
 import (
 	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"felix/netio/wire"
 )
@@ -28,6 +31,9 @@ type Reader struct {
 	limit wire.Offset // end of the extent
 	g     groupHeader
 
+	advisedTo int64       // the system was asked to read the segment up to here
+	advising  atomic.Bool // one request at a time
+
 	out     []byte
 	found   []foundBatch
 	batches []Batch
@@ -41,6 +47,11 @@ type foundBatch struct {
 
 // readWindow is how much a Reader reads at once.
 const readWindow = 256 << 10
+
+// readAhead is how far beyond its window a Reader has the system read. Finding pages and starting their reads is half of what a
+// cold read costs the processor; a goroutine does that, one at a time, while the reader checks and copies. From the disk a reader
+// got 0.49-0.53 of a plain sequential read without it, 0.84-1.18 with it (1 GiB, 2 vCPUs, 2026-11-30, BenchmarkCatchUp in perf).
+const readAhead = 4 << 20
 
 // NewReaderOffCore returns a Reader of the shard that starts at offset from. It reads nothing yet.
 func (l *Lane) NewReaderOffCore(shard uint64, from wire.Offset) *Reader {
@@ -205,7 +216,28 @@ func (r *Reader) locate(at wire.Offset) error {
 	}
 	// What the window holds from before may have been written since. Up to limit everything is there now.
 	r.sc.f, r.sc.h, r.sc.n, r.sc.end = seg.file, &seg.segmentHeader, 0, seg.size-blockSize
+	r.advisedTo = r.pos + readAhead // a short read needs no more than what the system reads by itself
+	r.sc.ahead = r.advise
 	return nil
+}
+
+// advise has the system read on when less than half of what it was asked for is left.
+func (r *Reader) advise(pos int64) {
+	if pos+readAhead/2 < r.advisedTo || r.advisedTo >= r.sc.end || r.advising.Swap(true) {
+		return
+	}
+	file, from, n := r.seg.file, max(pos, r.advisedTo), int64(readAhead)
+	r.advisedTo = from + n
+	go func() {
+		defer r.advising.Store(false)
+		// It is advice: what it cannot do, the read does.
+		_ = file.with(func(f File) error {
+			if fd, ok := f.Fd(); ok {
+				return unix.Fadvise(fd, from, n, unix.FADV_WILLNEED)
+			}
+			return nil
+		})
+	}()
 }
 
 // group parses the group at r.pos and returns its body, unchecked. The offset at is what is looked for.

@@ -15,6 +15,8 @@ type scanner struct {
 	base int64 // position of win[0]
 	n    int   // valid bytes of win
 	read int64 // bytes read, for the books
+	// ahead, when set, is told after each read where in the file the next one begins.
+	ahead func(pos int64)
 
 	g group // the current group
 }
@@ -44,18 +46,28 @@ func (s *scanner) need(pos int64, n int) ([]byte, error) {
 	if pos >= s.base && pos+int64(n) <= s.base+int64(s.n) {
 		return s.win[pos-s.base:][:n], nil
 	}
+	// What the window holds of the asked bytes is moved to its front: a group that crosses its end is read once.
+	kept := 0
+	if pos >= s.base && pos < s.base+int64(s.n) {
+		kept = int(s.base + int64(s.n) - pos)
+	}
+	from := s.win[s.n-kept : s.n]
 	if n > len(s.win) {
 		s.win = make([]byte, alignUp(int64(n)))
 	}
+	copy(s.win, from)
 	want := int(min(int64(len(s.win)), s.end-pos))
-	got, err := s.f.ReadAt(s.win[:want], pos)
+	got, err := s.f.ReadAt(s.win[kept:want], pos+int64(kept))
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.n = 0
 		return nil, err
 	}
-	s.base, s.n = pos, got
+	s.base, s.n = pos, kept+got
 	s.read += int64(got)
-	return s.win[:min(n, got)], nil
+	if s.ahead != nil {
+		s.ahead(s.base + int64(s.n))
+	}
+	return s.win[:min(n, s.n)], nil
 }
 
 // at reads the group at pos. ok is false when there is none; err is a failed read only.
