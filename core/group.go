@@ -166,6 +166,9 @@ func (g *Group) chooseCPUs() error {
 	return nil
 }
 
+// Now reads the group's clock. It may be called from any goroutine; code on a loop has Loop.Now.
+func (g *Group) Now() time.Duration { return g.cfg.Now() }
+
 // Loops returns the loops by ID. The slice is the group's own: do not change it.
 func (g *Group) Loops() []*Loop { return g.loops }
 
