@@ -71,6 +71,7 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	counter(`felix_quic_connections_refused_total{reason="limit"}`, s.RefusedLimit)
 	counter(`felix_quic_connections_refused_total{reason="per_ip"}`, s.RefusedPerIP)
 	counter(`felix_quic_connections_refused_total{reason="unauthenticated"}`, s.RefusedUnauthenticated)
+	counter("felix_quic_retries_total", s.RetriesAsked)
 	counter("felix_quic_auth_timeout_total", s.AuthTimeouts)
 	counter("felix_auth_refused_total", s.AuthFailures)
 	gauge("felix_quic_streams", s.Streams)

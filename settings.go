@@ -103,6 +103,7 @@ func Settings() []Setting {
 func limitSettings() []Setting {
 	connections := func(c *Config) *int { return &c.Limits.Connections }
 	perIP := func(c *Config) *int { return &c.Limits.ConnectionsPerIP }
+	handshakes := func(c *Config) *int { return &c.Limits.HandshakesPerSecond }
 	authTimeout := func(c *Config) *time.Duration { return &c.Limits.AuthTimeout }
 	window := func(c *Config) *int { return &c.Limits.PublishWindow }
 	return []Setting{
@@ -112,6 +113,7 @@ func limitSettings() []Setting {
 			func(c *Config) *int { return &c.Limits.Unauthenticated }),
 		number("max_unauthenticated_per_ip", "64", 1, 1<<20, "of them from one source address, loopback excepted",
 			func(c *Config) *int { return &c.Limits.UnauthenticatedPerIP }),
+		zeroIsOff(number("max_handshakes_per_second", "256", 0, 1<<20, "handshakes that begin at a listening core; beyond it peers must answer a Retry first", handshakes), handshakes),
 		zeroIsOff(duration("auth_timeout_ms", "10000", time.Millisecond, 0, 3_600_000, "a connection that authenticates no stream is closed after it", authTimeout), authTimeout),
 		size("preauth_max_frame_bytes", "64 KiB", 1<<10, 16<<20, "payload of a frame on an unauthenticated stream",
 			func(c *Config) *int { return &c.Limits.PreauthFrameBytes }),

@@ -149,6 +149,7 @@ func TestSettingsTakeEffect(t *testing.T) {
 		"max_connections_per_ip":          {"9", func(c Config) bool { return c.Limits.ConnectionsPerIP == 9 }},
 		"max_unauthenticated_connections": {"9", func(c Config) bool { return c.Limits.Unauthenticated == 9 }},
 		"max_unauthenticated_per_ip":      {"9", func(c Config) bool { return c.Limits.UnauthenticatedPerIP == 9 }},
+		"max_handshakes_per_second":       {"9", func(c Config) bool { return c.Limits.HandshakesPerSecond == 9 }},
 		"auth_timeout_ms":                 {"0", func(c Config) bool { return c.Limits.AuthTimeout == -1 }},
 		"preauth_max_frame_bytes":         {"4096", func(c Config) bool { return c.Limits.PreauthFrameBytes == 4096 }},
 		"preauth_max_streams_per_conn":    {"9", func(c Config) bool { return c.Limits.PreauthStreams == 9 }},

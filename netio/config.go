@@ -77,6 +77,9 @@ type Limits struct {
 	// UnauthenticatedPerIP and Unauthenticated bound connections without an authenticated stream: 64 per
 	// source address (loopback is exempt) and 512 in all. Refused likewise.
 	UnauthenticatedPerIP, Unauthenticated int
+	// HandshakesPerSecond is how many handshakes a second may begin at a listening core, and at once, before peers must show by a Retry that
+	// they are where they say: 256 by default; -1 means no limit. Those who have shown it are not held back by it.
+	HandshakesPerSecond int
 	// AuthTimeout closes a connection without an authenticated stream with code 1. Default 10 s; -1 means never.
 	AuthTimeout time.Duration
 	// PreauthFrameBytes bounds the payload of a frame on an unauthenticated stream, 64 KiB by default. The
@@ -143,6 +146,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.ConnectionsPerIP, 512)
 	set(&l.UnauthenticatedPerIP, 64)
 	set(&l.Unauthenticated, 512)
+	set(&l.HandshakesPerSecond, 256)
 	set(&l.PreauthFrameBytes, 64<<10)
 	set(&l.PreauthStreams, 16)
 	set(&l.FrameBytes, maxFrameBytesLimit)
@@ -194,6 +198,7 @@ func (l Limits) Validate() error {
 	bound("connections per IP", int64(l.ConnectionsPerIP), -1, 1<<20)
 	bound("unauthenticated connections per IP", int64(l.UnauthenticatedPerIP), 1, 1<<20)
 	bound("unauthenticated connections", int64(l.Unauthenticated), 1, 1<<20)
+	bound("handshakes per second", int64(l.HandshakesPerSecond), -1, 1<<20)
 	bound("frame bytes", int64(l.FrameBytes), 1<<10, maxFrameBytesLimit)
 	bound("frame bytes before authentication", int64(l.PreauthFrameBytes), 1<<10, maxFrameBytesLimit)
 	bound("streams before authentication", int64(l.PreauthStreams), 1, 1<<16)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/puzpuzpuz/xsync/v3"
 	"github.com/quic-go/quic-go"
@@ -19,7 +21,24 @@ type gate struct {
 
 	connections, unauthenticated atomic.Int64
 
-	refusedLimit, refusedPerIP, refusedUnauthenticated atomic.Uint64
+	refusedLimit, refusedPerIP, refusedUnauthenticated, retries atomic.Uint64
+}
+
+// A coreGate is the gate as the sockets of one listening core see it.
+type coreGate struct {
+	*gate
+	handshakes *handshakeRate
+	now        func() time.Duration
+}
+
+// A handshakeRate is the token bucket of one listening core: the handshakes that begin there, Limits.HandshakesPerSecond of them and a
+// second's worth at once. It may be used from any goroutine.
+type handshakeRate struct {
+	perSecond float64 // negative means no limit
+
+	mu   sync.Mutex
+	left float64       // handshakes that may begin at the time of last; 0..perSecond; guarded by mu
+	last time.Duration // guarded by mu
 }
 
 type ipCount struct{ connections, unauthenticated int }
@@ -44,9 +63,43 @@ func newGate(limits Limits) *gate {
 	return &gate{limits: limits, perIP: xsync.NewMapOf[netip.Addr, ipCount]()}
 }
 
+// forCore returns the gate for a listening core, whose sockets share it. The clock may be read from any goroutine.
+func (g *gate) forCore(now func() time.Duration) *coreGate {
+	rate := float64(g.limits.HandshakesPerSecond)
+	return &coreGate{gate: g, handshakes: &handshakeRate{perSecond: rate, left: rate, last: now()}, now: now}
+}
+
+// begin counts a handshake that begins.
+func (h *handshakeRate) begin(now time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refill(now)
+	h.left = max(0, h.left-1)
+}
+
+// spent reports whether more handshakes have begun than the rate allows.
+func (h *handshakeRate) spent(now time.Duration) bool {
+	if h.perSecond < 0 {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refill(now)
+	return h.left < 1
+}
+
+// refill is called with mu held. Callers on two goroutines may bring times in the wrong order.
+func (h *handshakeRate) refill(now time.Duration) {
+	if now > h.last {
+		h.left = min(h.perSecond, h.left+h.perSecond*(now-h.last).Seconds())
+		h.last = now
+	}
+}
+
 // connContext is the transport's ConnContext hook: an error refuses the connection with CONNECTION_REFUSED.
-func (g *gate) connContext(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
-	t := &ticket{gate: g}
+func (c *coreGate) connContext(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+	c.handshakes.begin(c.now())
+	t := &ticket{gate: c.gate}
 	if udp, ok := info.RemoteAddr.(*net.UDPAddr); ok {
 		t.ip = sourceOf(udp.AddrPort().Addr().Unmap())
 	}
@@ -58,10 +111,16 @@ func (g *gate) connContext(ctx context.Context, info *quic.ClientInfo) (context.
 	return ctx, nil
 }
 
-// mustValidate is the transport's VerifySourceAddress hook. Once half the places for unauthenticated connections are taken, a
-// peer must show with a Retry that it is where it says before it gets one, so that forged packets do not take the rest.
-func (g *gate) mustValidate(net.Addr) bool {
-	return g.unauthenticated.Load() >= int64(g.limits.Unauthenticated+1)/2
+// mustValidate is the transport's VerifySourceAddress hook, called for first packets without a token. Once half the places for
+// unauthenticated connections are taken, a peer must show with a Retry that it is where it says before it gets one, so that forged packets
+// do not take the rest. The same holds while handshakes begin faster than the core's rate: a Retry is made without keeping or signing
+// anything, so that forged packets cannot take the CPU either. It costs an honest peer a round trip.
+func (c *coreGate) mustValidate(net.Addr) bool {
+	must := c.unauthenticated.Load() >= int64(c.limits.Unauthenticated+1)/2 || c.handshakes.spent(c.now())
+	if must {
+		c.retries.Add(1)
+	}
+	return must
 }
 
 // sourceOf is what counts as one source: an IPv4 address, or an IPv6 network of the size that one customer gets.

@@ -37,9 +37,10 @@ type Server struct {
 
 	ingress []*ingress // by core
 	gate    *gate
-	bytes   *budget // publish bytes in chunks of all connections
-	large   *budget // of them, in chunks for large frames
-	pages   *budget // bytes of pages that are read and not yet taken
+	gates   []*coreGate // by listening core
+	bytes   *budget     // publish bytes in chunks of all connections
+	large   *budget     // of them, in chunks for large frames
+	pages   *budget     // bytes of pages that are read and not yet taken
 	chunks  chunkPool
 	runs    runPool
 	parcels sync.Pool
@@ -110,6 +111,9 @@ func Listen(config Config) (*Server, error) {
 		return nil, fmt.Errorf("listener_ports names %d ports for %d listeners; give one per listener", n, listeners)
 	}
 	s.gate = newGate(s.limits)
+	for range listeners {
+		s.gates = append(s.gates, s.gate.forCore(s.group.Now))
+	}
 	s.bytes = newBudget(s.limits.IngressBytes)
 	s.large = newBudget(s.limits.IngressBytes / 2)
 	s.pages = newBudget(pageBytes)
@@ -194,8 +198,8 @@ func (s *Server) listen(c *udp.Conn, owner core.ID, kind string) error {
 		ConnectionIDGenerator: udp.ConnectionIDs(uint8(owner)),
 		StatelessResetKey:     &resetKey,
 		TokenGeneratorKey:     &tokenKey,
-		ConnContext:           s.gate.connContext,
-		VerifySourceAddress:   s.gate.mustValidate,
+		ConnContext:           s.gates[owner].connContext,
+		VerifySourceAddress:   s.gates[owner].mustValidate,
 	}
 	s.sockets = append(s.sockets, sock)
 	listener, err := sock.transport.Listen(s.tls, s.quic)

@@ -41,6 +41,7 @@ type Stats struct {
 	ConnectionsAccepted                                        uint64
 	ConnectionsPerCore                                         []uint64 // accepted, by the core whose socket took them
 	RefusedLimit, RefusedPerIP, RefusedUnauthenticated         uint64   // connections refused in the handshake
+	RetriesAsked                                               uint64   // first packets that were answered with a Retry
 	AuthTimeouts, AuthFailures                                 uint64
 	PublishFrames, PublishRecords, PublishBytes                uint64 // appended; bytes of payload
 	PublishAcked, PublishRefused, PublishDropped               uint64 // frames answered ok, answered with an error, unacked and not appended
@@ -68,6 +69,7 @@ func (s *Server) Stats() Stats {
 		RefusedLimit:           s.gate.refusedLimit.Load(),
 		RefusedPerIP:           s.gate.refusedPerIP.Load(),
 		RefusedUnauthenticated: s.gate.refusedUnauthenticated.Load(),
+		RetriesAsked:           s.gate.retries.Load(),
 		AuthTimeouts:           c.authTimeouts.Load(),
 		AuthFailures:           c.authFailures.Load(),
 		MalformedFrames:        c.malformed.Load(),
