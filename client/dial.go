@@ -37,6 +37,8 @@ const (
 	// discovery starts at safePacketBytes.
 	loopbackPacketBytes = 1452
 	safePacketBytes     = 1280
+	// minPacketBytes is what QUIC demands of every path (RFC 9000, section 14).
+	minPacketBytes = 1200
 )
 
 // clientFlags and clientFeatures are offered: what this package can read, and ACK_ON_COMMIT, which asks that acks follow the write.
@@ -161,7 +163,11 @@ func (c *Client) quicConfig(loopback bool) *quic.Config {
 		MaxIncomingUniStreams:          incomingUniStreams,
 		InitialPacketSize:              safePacketBytes,
 	}
-	if loopback {
+	switch most := c.config.maxPacketBytes; {
+	case most > 0 && (loopback || most < loopbackPacketBytes):
+		// Discovery has no upper bound of its own below quic-go's.
+		q.InitialPacketSize, q.DisablePathMTUDiscovery = uint16(most), true
+	case loopback:
 		q.InitialPacketSize, q.DisablePathMTUDiscovery = loopbackPacketBytes, true
 	}
 	return q

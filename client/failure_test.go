@@ -171,7 +171,7 @@ func TestDialRefused(t *testing.T) {
 	for _, opts := range [][]Option{
 		{WithTenant("")}, {WithNamespace("")}, {WithTokenFunc(nil)}, {WithCAFile("/nonexistent")}, {WithRootCAs(nil)}, {WithServerName("")},
 		{WithLogger(nil)}, {WithConnections(0)}, {WithPublishStreams(65)}, {WithReconnect(ReconnectPolicy{Attempts: -1})},
-		{WithNotFoundRetry(time.Minute)}, {WithCloseTimeout(0)},
+		{WithNotFoundRetry(time.Minute)}, {WithCloseTimeout(0)}, {WithMaxPacketBytes(1199)}, {WithMaxPacketBytes(1453)},
 	} {
 		if c, err := Dial(ctx, b.addr(), opts...); err == nil {
 			c.Close()

@@ -25,6 +25,8 @@ type config struct {
 	alpn       string         // empty offers none
 	insecure   bool
 
+	maxPacketBytes int // 0 leaves it to the path
+
 	logger         *slog.Logger
 	connections    int
 	publishStreams int
@@ -181,6 +183,19 @@ func WithALPN(protocol string) Option {
 func WithInsecureSkipVerifyForTests() Option {
 	return func(c *config) error {
 		c.insecure = true
+		return nil
+	}
+}
+
+// WithMaxPacketBytes bounds the QUIC packets that the client sends, 1,200 to 1,452 bytes of UDP payload, for a path that carries less than
+// the default: 1,452 on loopback, and elsewhere 1,280, from where path MTU discovery goes up to 1,452. A path that does not carry the first
+// packets looks like a broker that does not answer. What the broker sends has a setting of its own, max_packet_bytes.
+func WithMaxPacketBytes(n int) Option {
+	return func(c *config) error {
+		if n < minPacketBytes || n > loopbackPacketBytes {
+			return fmt.Errorf("packets of at most %d bytes; give %d to %d", n, minPacketBytes, loopbackPacketBytes)
+		}
+		c.maxPacketBytes = n
 		return nil
 	}
 }
