@@ -280,11 +280,12 @@ func (c *Client) scope(stream string) wire.Scope {
 	return wire.Scope{TenantID: c.config.tenant, Namespace: c.config.namespace, Stream: stream}
 }
 
-// ask puts a question that changes nothing to the entry broker, again after a lost connection.
+// ask puts a question that changes nothing to the entry broker, again after a lost connection, within the policy's deadline.
 func ask[T any](c *Client, ctx context.Context, op, stream string, feature wire.Features, question func(context.Context, *conn) (T, error)) (T, error) {
 	var none T
-	ctx, cancel := c.untilClosing(ctx)
+	caller, cancel := c.untilClosing(ctx)
 	defer cancel()
+	ctx = caller // until the first failure
 	for try := 1; ; try++ {
 		conn, err := c.entries[0].get(ctx)
 		if err == nil {
@@ -297,14 +298,24 @@ func ask[T any](c *Client, ctx context.Context, op, stream string, feature wire.
 			}
 		}
 		e := asError(op, stream, err)
-		if ctx.Err() != nil {
-			return none, contextError(op, stream, ctx)
+		if caller.Err() != nil {
+			return none, contextError(op, stream, caller)
 		}
 		if e.Retry == RetryFatal || e.Retry == RetryAfter && e.Code != wire.CodeOverloaded || try >= c.config.reconnect.Attempts {
 			return none, e
 		}
-		if err := c.pause(ctx, op, stream, c.backoff(try, e.RetryAfter)); err != nil {
-			return none, err
+		if try == 1 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeoutCause(caller, c.config.reconnect.Deadline, e)
+			defer stop()
+		}
+		if ctx.Err() != nil {
+			return none, asError(op, stream, context.Cause(ctx))
+		}
+		if err := c.pause(ctx, op, stream, c.backoff(try, e.RetryAfter)); err != nil && caller.Err() != nil {
+			return none, contextError(op, stream, caller)
+		} else if err != nil {
+			return none, e
 		}
 	}
 }
