@@ -154,7 +154,7 @@ func (b *blocked) run(ctx context.Context, end func()) map[*aCall]error {
 	default:
 	}
 	end()
-	late := time.After(30 * time.Second)
+	late := time.After(time.Minute)
 	for range b.calls {
 		select {
 		case <-returned:
