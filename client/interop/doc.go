@@ -8,7 +8,7 @@
 //
 //	go test ── starts ──> felixd            one per test: free ports, a data directory of its own, ended with SIGTERM
 //	   │                    ▲   ▲
-//	   │ JSON lines         │   └── UDP relay in some tests: a link that falls silent, or whose address changes
+//	   │ JSON lines         │   └── UDP proxy in some tests: a link that falls silent, or whose address changes
 //	   └────────────> driver.py             the Python client in a virtual environment; either of its two surfaces
 //
 // TestMain builds felixd and makes the virtual environment, once for all tests of a run, in a temporary directory that

@@ -7,11 +7,12 @@ import (
 	"slices"
 	"testing"
 
+	"felix/netio/faultnet"
 	"felix/netio/wire"
 )
 
 // A cluster-aware client opens a connection to each core that owns shards it uses, and sends a shard's records to its owner alone: it
-// takes the broker's cores for the nodes of a cluster. The ports are announced under another loopback address, where a relay
+// takes the broker's cores for the nodes of a cluster. The ports are announced under another loopback address, where a link
 // stands before each of them.
 func TestClientDialsTheOwnerCores(t *testing.T) {
 	eachSurface(t, func(t *testing.T, surface string) {
@@ -21,11 +22,11 @@ func TestClientDialsTheOwnerCores(t *testing.T) {
 		if len(b.Ports) != 2 {
 			t.Fatalf("own ports %v, want two", b.Ports)
 		}
-		relays := map[string]*relay{}
+		links := map[string]*faultnet.Proxy{}
 		var announced []string
 		for _, port := range b.Ports {
 			addr := net.JoinHostPort(host, fmt.Sprint(port))
-			relays[addr] = startRelay(t, addr, net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
+			links[addr] = startLink(t, addr, net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
 			announced = append(announced, addr)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -59,14 +60,14 @@ func TestClientDialsTheOwnerCores(t *testing.T) {
 					t.Fatalf("no shard is owned by %s: %+v", addr, owners)
 				}
 			}
-			before := map[string]int{}
-			for a, r := range relays {
-				before[a] = r.Bytes()
+			before := map[string]uint64{}
+			for a, link := range links {
+				before[a] = link.Stats().Up.Bytes
 			}
 			d.do("publish", command{"stream": stream, "records": payloads, "keys": keys})
 			d.next("s", records)
-			for a, r := range relays {
-				sent := r.Bytes() - before[a]
+			for a, link := range links {
+				sent := int(link.Stats().Up.Bytes - before[a])
 				if least := records * size * 9 / 10; a == addr && sent < least {
 					t.Errorf("%d bytes went to %s, which owns the shards; want at least %d", sent, a, least)
 				} else if a != addr && sent > records*size/10 {
@@ -74,8 +75,8 @@ func TestClientDialsTheOwnerCores(t *testing.T) {
 				}
 			}
 		}
-		for addr, r := range relays {
-			if n := r.Opened(); n != 1 {
+		for addr, link := range links {
+			if n := link.Stats().Clients; n != 1 {
 				t.Errorf("%d addresses of clients came to %s, want 1", n, addr)
 			}
 		}

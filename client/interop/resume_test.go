@@ -5,18 +5,20 @@ import (
 	"testing"
 
 	"felix/client"
+	"felix/netio/faultnet"
 )
 
-// behindRelay starts a driver that reaches a broker through a relay only. The broker must have been started with one listener: then it has
-// a shared port and no others, and nothing leads around the relay.
-func behindRelay(t *testing.T, surface string, b *broker) (*relay, *driver) {
+// behindLink starts a driver that reaches a broker through a link only. The broker must have been started with one listener: then it has
+// a shared port and no others, and nothing leads around the link.
+func behindLink(t *testing.T, surface string, b *broker) (*faultnet.Proxy, *driver) {
 	t.Helper()
-	r := startRelay(t, anyPort, b.Listen)
-	d := startDriver(t, surface).connect(b, r.Addr())
-	if endpoints := d.do("endpoints", nil).Endpoints; len(endpoints) != 1 || endpoints[0] != r.Addr() {
-		t.Fatalf("the client knows %q, want the relay only", endpoints)
+	link := startLink(t, anyPort, b.Listen)
+	addr := link.Addr().String()
+	d := startDriver(t, surface).connect(b, addr)
+	if endpoints := d.do("endpoints", nil).Endpoints; len(endpoints) != 1 || endpoints[0] != addr {
+		t.Fatalf("the client knows %q, want the link only", endpoints)
 	}
-	return r, d
+	return link, d
 }
 
 // The link falls silent until the client has given its connection up, as it does after 6 s without a datagram, and dials anew. The
@@ -26,8 +28,8 @@ func TestSilentLinkIsResumed(t *testing.T) {
 	eachSurface(t, func(t *testing.T, surface string) {
 		b := startBroker(t, "--listeners", "1")
 		t.Cleanup(b.awaitIdle)
-		link, d := behindRelay(t, surface, b)
-		c := b.dial() // not over the relay
+		link, d := behindLink(t, surface, b)
+		c := b.dial() // not over the link
 		const stream = "resumed"
 		before, during, after := numbered("before", 10), numbered("during", 20), numbered("after", 10)
 
@@ -39,11 +41,12 @@ func TestSilentLinkIsResumed(t *testing.T) {
 		sameOffsets(t, own, d.do("publish", command{"stream": own, "records": numbered("own", 3)}).Offsets, 0, 3)
 		connections := sum(b.metric("felix_quic_connections_accepted_total"))
 
-		dialed := link.Silence()
+		dials := link.Stats().Up.Initials
+		link.Block()
 		repeated := d.start("publish", command{"stream": own, "records": numbered("repeated", 7), "at_least_once": true})
 		publishAsync(t, c, stream, during, nil)
-		within(t, dialed, "the client to dial anew")
-		link.Restore()
+		awaitDial(t, link, dials)
+		link.Unblock()
 		publishAsync(t, c, stream, after, nil)
 
 		sameRecords(t, stream, d.next("s", len(during)+len(after)), 10, append(during, after...))
@@ -77,7 +80,7 @@ func TestSilentLinkIsResumed(t *testing.T) {
 func TestNewSourcePortIsFollowed(t *testing.T) {
 	eachSurface(t, func(t *testing.T, surface string) {
 		b := startBroker(t, "--listeners", "1")
-		link, d := behindRelay(t, surface, b)
+		link, d := behindLink(t, surface, b)
 		c := b.dial()
 		const stream = "followed"
 		d.do("subscribe", command{"name": "s", "stream": stream, "start": "latest"})
@@ -85,18 +88,22 @@ func TestNewSourcePortIsFollowed(t *testing.T) {
 		publishAsync(t, c, stream, first, nil)
 		sameRecords(t, stream, d.next("s", 100), 0, first)
 		connections := sum(b.metric("felix_quic_connections_accepted_total"))
-		sockets := link.Opened()
+		sockets := link.Stats().Sockets
 
 		// Only the broker has something to say: it must find the client's new address by itself, at the latest by the client's keep-alive.
-		if n := link.Rebind(); n == 0 {
-			t.Fatal("there was no socket to replace")
+		rebind := func() {
+			t.Helper()
+			if n, err := link.Rebind(); n == 0 || err != nil {
+				t.Fatalf("%d sockets were replaced: %v", n, err)
+			}
 		}
+		rebind()
 		second := numbered("second", 100)
 		publishAsync(t, c, stream, second, nil)
 		sameRecords(t, stream, d.next("s", 100), 100, second)
 
 		// The client has something to say first.
-		link.Rebind()
+		rebind()
 		third := numbered("third", 100)
 		sameOffsets(t, stream, d.do("publish", command{"stream": stream, "records": third}).Offsets, 200, 100)
 		sameRecords(t, stream, d.next("s", 100), 200, third)
@@ -104,7 +111,7 @@ func TestNewSourcePortIsFollowed(t *testing.T) {
 		if now := sum(b.metric("felix_quic_connections_accepted_total")); now != connections {
 			t.Errorf("%v connections were accepted by now, %v before the address changed: the connection was not kept", now, connections)
 		}
-		if n := link.Opened(); n <= sockets {
+		if n := link.Stats().Sockets; n <= sockets {
 			t.Errorf("%d sockets led to the broker, %d before: the address did not change", n, sockets)
 		}
 	})
