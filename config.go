@@ -106,7 +106,7 @@ type Config struct {
 	// RequireALPN refuses clients that offer no ALPN [tls_require_alpn].
 	RequireALPN bool
 
-	// MaxPacketBytes bounds QUIC packets both ways, 1,200 to 1,452 [max_packet_bytes]. Zero means 1,452, used at once
+	// MaxPacketBytes bounds the QUIC packets that the broker sends, 1,200 to 1,452 [max_packet_bytes]. Zero means 1,452, used at once
 	// on loopback and found by path MTU discovery elsewhere.
 	MaxPacketBytes int
 	// DrainTimeout bounds Drain, at most 10 minutes [shutdown_drain_timeout_ms]. Zero means 25 s.
