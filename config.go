@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"felix/netio"
+	"felix/netio/udp"
 )
 
 // AuthMode says whose tokens are accepted.
@@ -106,8 +107,8 @@ type Config struct {
 	// RequireALPN refuses clients that offer no ALPN [tls_require_alpn].
 	RequireALPN bool
 
-	// MaxPacketBytes bounds the QUIC packets that the broker sends, 1,200 to 1,452 [max_packet_bytes]. Zero means 1,452, used at once
-	// on loopback and found by path MTU discovery elsewhere.
+	// MaxPacketBytes bounds the QUIC packets that the broker sends, 1,200 to 1,452, or to 8,932 in a jumbo build
+	// [max_packet_bytes]. Zero means the most: used at once on loopback where it is 1,452, else found by path MTU discovery.
 	MaxPacketBytes int
 	// DrainTimeout bounds Drain, at most 10 minutes [shutdown_drain_timeout_ms]. Zero means 25 s.
 	DrainTimeout time.Duration
@@ -212,7 +213,7 @@ func (c Config) check() (checkedConfig, error) {
 		bad("tls_cert_export is %q, but tls_cert is set as well (%q) and there is no development certificate to export; leave one of them out", c.TLSCertExport, c.TLSCert)
 	}
 	if c.MaxPacketBytes != 0 {
-		bound("max_packet_bytes", c.MaxPacketBytes, 1200, 1452)
+		bound("max_packet_bytes", c.MaxPacketBytes, 1200, udp.MaxPacketBytes)
 	}
 	if c.DrainLinger < 0 || c.DrainLinger > time.Minute {
 		bad("drain_linger_ms is %d; give a number from 1 to 60000", c.DrainLinger.Milliseconds())

@@ -1,9 +1,12 @@
 package felix
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"felix/netio/udp"
 )
 
 func TestZeroConfigIsValid(t *testing.T) {
@@ -47,7 +50,7 @@ func TestConfigRefused(t *testing.T) {
 		{"certificate without key", Config{TLSCert: "c"}, `tls_cert is "c", but tls_key is not set`},
 		{"key without certificate", Config{TLSKey: "k"}, `tls_key is "k", but tls_cert is not set`},
 		{"export of a configured certificate", Config{TLSCert: "c", TLSKey: "k", TLSCertExport: "e"}, `tls_cert_export is "e", but tls_cert is set as well ("c")`},
-		{"packets", Config{MaxPacketBytes: 1199}, "max_packet_bytes is 1199; give a number from 1200 to 1452"},
+		{"packets", Config{MaxPacketBytes: 1199}, "max_packet_bytes is 1199; give a number from 1200 to " + strconv.Itoa(udp.MaxPacketBytes)},
 		{"linger", Config{DrainLinger: time.Hour}, "drain_linger_ms is 3600000"},
 		{"drain", Config{DrainTimeout: time.Hour}, "shutdown_drain_timeout_ms is 3600000"},
 		{"policy", Config{SubQueuePolicy: CatchUp}, "sub_queue_policy is catch_up, which in-memory streams cannot have"},

@@ -2,9 +2,11 @@ package felix
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"felix/netio/udp"
 	"felix/replicate"
 )
 
@@ -83,7 +85,7 @@ func Settings() []Setting {
 			func(c *Config) *string { return &c.TLSCertExport }),
 		boolean("tls_require_alpn", "false", "refuses clients that offer no ALPN",
 			func(c *Config) *bool { return &c.RequireALPN }),
-		number("max_packet_bytes", "1452", 1200, 1452, "largest QUIC packet; fixed on loopback, found by path MTU discovery from 1280 elsewhere",
+		number("max_packet_bytes", strconv.Itoa(udp.MaxPacketBytes), 1200, udp.MaxPacketBytes, "largest QUIC packet; fixed on loopback, found by path MTU discovery from 1280 elsewhere",
 			func(c *Config) *int { return &c.MaxPacketBytes }).described(),
 		duration("shutdown_drain_timeout_ms", "25000", time.Millisecond, 1, 600_000, "how long draining may take in all",
 			func(c *Config) *time.Duration { return &c.DrainTimeout }),

@@ -33,10 +33,6 @@ const (
 	// incomingUniStreams are event streams, one per subscription and shard.
 	incomingUniStreams = 4096
 
-	// loopbackPacketBytes is the largest packet of quic-go v0.65.0, which every loopback device carries. Elsewhere the path decides:
-	// discovery starts at safePacketBytes.
-	loopbackPacketBytes = 1452
-	safePacketBytes     = 1280
 	// minPacketBytes is what QUIC demands of every path (RFC 9000, section 14).
 	minPacketBytes = 1200
 )
@@ -161,15 +157,8 @@ func (c *Client) quicConfig(loopback bool) *quic.Config {
 		MaxConnectionReceiveWindow:     maxConnWindow,
 		MaxIncomingStreams:             -1,
 		MaxIncomingUniStreams:          incomingUniStreams,
-		InitialPacketSize:              safePacketBytes,
 	}
-	switch most := c.config.maxPacketBytes; {
-	case most > 0 && (loopback || most < loopbackPacketBytes):
-		// Discovery has no upper bound of its own below quic-go's.
-		q.InitialPacketSize, q.DisablePathMTUDiscovery = uint16(most), true
-	case loopback:
-		q.InitialPacketSize, q.DisablePathMTUDiscovery = loopbackPacketBytes, true
-	}
+	q.InitialPacketSize, q.DisablePathMTUDiscovery = udp.PacketSizes(c.config.maxPacketBytes, loopback)
 	return q
 }
 

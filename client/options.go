@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"felix/netio/udp"
 	"felix/netio/wire"
 )
 
@@ -192,8 +193,8 @@ func WithInsecureSkipVerifyForTests() Option {
 // packets looks like a broker that does not answer. What the broker sends has a setting of its own, max_packet_bytes.
 func WithMaxPacketBytes(n int) Option {
 	return func(c *config) error {
-		if n < minPacketBytes || n > loopbackPacketBytes {
-			return fmt.Errorf("packets of at most %d bytes; give %d to %d", n, minPacketBytes, loopbackPacketBytes)
+		if n < minPacketBytes || n > udp.MaxPacketBytes {
+			return fmt.Errorf("packets of at most %d bytes; give %d to %d", n, minPacketBytes, udp.MaxPacketBytes)
 		}
 		c.maxPacketBytes = n
 		return nil

@@ -39,9 +39,8 @@ type Config struct {
 	TLS *tls.Config
 	// RequireALPN refuses clients that offer no ALPN at all.
 	RequireALPN bool
-	// MaxPacketBytes bounds the QUIC packets sent: 1,200..1,452, zero means 1,452. On loopback packets have this size
-	// from the start; elsewhere they start at 1,280 and path MTU discovery goes up to 1,452, or, below that, they
-	// have this size without discovery.
+	// MaxPacketBytes bounds the QUIC packets sent, 1,200 to udp.MaxPacketBytes, which zero means. udp.PacketSizes says how packets get
+	// there.
 	MaxPacketBytes int
 	// ResetSecret derives the stateless reset key of each socket; TokenKey seals Retry tokens. Both last as long
 	// as the data directory, so that clients of an earlier process notice a restart at once.
@@ -131,8 +130,6 @@ const (
 	maxFrameBytesLimit   = 16 << 20
 	// minPacketBytes is what QUIC demands of every path (RFC 9000, section 14).
 	minPacketBytes = 1200
-	// maxPacketBytesStock is quic-go's largest packet buffer (v0.65.0, protocol.MaxPacketBufferSize).
-	maxPacketBytesStock = 1452
 )
 
 // withDefaults returns l with its zero fields filled in.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"felix/netio/udp"
 	"felix/netio/wire"
 )
 
@@ -19,9 +20,6 @@ const (
 	// Both ends of the published protocol use these (WIRE section 1.1): an idle connection is noticed within 6 s.
 	idleTimeout = 6 * time.Second
 	keepAlive   = 2 * time.Second
-
-	// startPacketBytes is where path MTU discovery starts off loopback: the least size of an IPv6 path.
-	startPacketBytes = 1280
 )
 
 // tlsConfig chooses the application protocol per client: felix/1 where it is offered, none where none is (as every
@@ -60,16 +58,7 @@ func (s *Server) quicConfig() *quic.Config {
 		MaxConnectionReceiveWindow:     uint64(l.MaxConnectionWindow),
 		AllowConnectionWindowIncrease:  mayGrow,
 	}
-	size := s.config.MaxPacketBytes
-	if size == 0 {
-		size = maxPacketBytesStock
-	}
-	if size < maxPacketBytesStock || s.config.Listen.Addr().IsLoopback() {
-		// Discovery has no upper bound of its own below quic-go's.
-		config.InitialPacketSize, config.DisablePathMTUDiscovery = uint16(size), true
-	} else {
-		config.InitialPacketSize = startPacketBytes
-	}
+	config.InitialPacketSize, config.DisablePathMTUDiscovery = udp.PacketSizes(s.config.MaxPacketBytes, s.config.Listen.Addr().IsLoopback())
 	return config
 }
 
@@ -106,8 +95,8 @@ func (s *Server) announced() bool { return len(s.brokers) > 0 }
 
 // validatePacketBytes checks Config.MaxPacketBytes.
 func validatePacketBytes(n int) error {
-	if n == 0 || n >= minPacketBytes && n <= maxPacketBytesStock {
+	if n == 0 || n >= minPacketBytes && n <= udp.MaxPacketBytes {
 		return nil
 	}
-	return errors.New("max_packet_bytes is " + strconv.Itoa(n) + "; give 0 or a value from " + strconv.Itoa(minPacketBytes) + " to " + strconv.Itoa(maxPacketBytesStock))
+	return errors.New("max_packet_bytes is " + strconv.Itoa(n) + "; give 0 or a value from " + strconv.Itoa(minPacketBytes) + " to " + strconv.Itoa(udp.MaxPacketBytes))
 }

@@ -43,9 +43,10 @@ type client struct {
 }
 
 func quicConfig() *quic.Config {
+	initial, fixed := udp.PacketSizes(0, true)
 	return &quic.Config{
-		InitialPacketSize:              1452,
-		DisablePathMTUDiscovery:        true,
+		InitialPacketSize:              initial,
+		DisablePathMTUDiscovery:        fixed,
 		InitialStreamReceiveWindow:     512 << 10,
 		MaxStreamReceiveWindow:         16 << 20,
 		InitialConnectionReceiveWindow: 1 << 20,
