@@ -251,3 +251,21 @@ const recordOverhead = 4
 
 // leastUnacked is how many bytes a run without acks must send.
 func leastUnacked(t Target) int64 { return 2 * t.Info().BufferBytes }
+
+// report is the configuration as the report tells it.
+func (c Config) report() ReportConfig {
+	info := c.Target.Info()
+	r := ReportConfig{
+		Broker: info.Broker, Generator: info.Generator, Receiver: info.Receiver, CountedAt: "",
+		Rate: c.Rate, Publishers: c.Publishers, InFlight: c.InFlight, Size: max(c.Size, 0), Batch: c.Batch, Keys: max(c.Keys, 0), Acks: c.Acks,
+		Shards: c.Shards, Durability: c.Durability, Stream: c.Stream, Subscribers: c.Subscribers, Slow: c.Slow,
+		DurationSec: c.Duration.Seconds(), WarmupSec: max(c.Warmup, 0).Seconds(), Runs: c.Runs, Seed: c.Seed, Notes: append([]string{}, info.Notes...),
+	}
+	switch c.Acks {
+	case AcksEach:
+		r.InFlight = 1
+	case AcksNone:
+		r.InFlight = 0
+	}
+	return r
+}

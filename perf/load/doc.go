@@ -45,7 +45,7 @@
 //
 // # Limits
 //
-// Latencies above a minute count as one. 4,096 publishers, 4,096 in flight each, 1,024 subscribers, batches of 65,536 records and 15 MiB,
+// Latencies above ten minutes count as ten. 4,096 publishers, 4,096 in flight each, 1,024 subscribers, batches of 65,536 records and 15 MiB,
 // 100 runs. At the end of a run answers and records are awaited for Patience, and then missed.
 //
 // # Decisions

@@ -62,7 +62,7 @@ type PublisherSpec struct {
 	Index    int // 0, 1, ...
 	Keys     []string
 	Acks     Acks
-	InFlight int // tokens under way at most; 0 with AcksNone
+	InFlight int // tokens that are not settled at most
 	Batch    int
 	Size     int
 	// Sink gets the outcome of every token.

@@ -1,0 +1,274 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"felix/client"
+)
+
+const (
+	// maxReaderConnections bounds the connections of subscribers that read; beyond it they share them in turn. Those that do not read have
+	// one each, whose flow control holds up nobody else.
+	maxReaderConnections = 64
+	// clientDeadline is how long the client tries again: a broker that is gone is noticed within the patience of a run.
+	clientDeadline = 5 * time.Second
+
+	// What the client and a connection hold: 4 publish streams of 4 MiB each per connection, and a send window of 16 MiB each up to 64 MiB.
+	clientQueueBytes = 16 << 20
+	connWindowBytes  = 64 << 20
+	socketBytes      = 14 << 20 // both directions
+)
+
+// ClientTarget drives felix through the public Go client.
+type ClientTarget struct{ *felixBroker }
+
+// NewClientTarget makes a target of a broker. It connects to nothing yet.
+func NewClientTarget(c FelixConfig) (*ClientTarget, error) {
+	b, err := newFelixBroker(c)
+	return &ClientTarget{b}, err
+}
+
+// Info is that of a Target.
+func (t *ClientTarget) Info() Info {
+	return Info{
+		Broker: t.name, Generator: "client", Receiver: "client", Embedded: t.config.Broker != nil,
+		BufferBytes: t.config.connections() * (clientQueueBytes + connWindowBytes + socketBytes),
+	}
+}
+
+// Open is that of a Target.
+func (t *ClientTarget) Open(ctx context.Context, spec StreamSpec) (Stream, error) {
+	name, made, err := t.settle(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return &clientStream{broker: t.felixBroker, name: name, made: made}, nil
+}
+
+// A clientStream is a stream and the clients that use it.
+type clientStream struct {
+	broker *felixBroker
+	name   string
+	made   bool
+
+	mu      sync.Mutex
+	writer  *client.Client   // of all publishers; guarded by mu
+	readers []*client.Client // by place; guarded by mu
+	others  []*client.Client // of subscribers that do not read; guarded by mu
+}
+
+func (s *clientStream) Name() string { return s.name }
+
+// dial makes a client.
+func (s *clientStream) dial(ctx context.Context, connections int) (*client.Client, error) {
+	c := &s.broker.config
+	options := []client.Option{
+		client.WithTenant(c.Tenant), client.WithNamespace(c.Namespace), client.WithToken(c.Token), client.WithConnections(connections),
+		client.WithReconnect(client.ReconnectPolicy{Deadline: clientDeadline}), client.WithCloseTimeout(clientDeadline),
+	}
+	if s.broker.roots != nil {
+		options = append(options, client.WithRootCAs(s.broker.roots))
+	}
+	if name := s.broker.serverName(); name != "" {
+		options = append(options, client.WithServerName(name))
+	}
+	return client.Dial(ctx, c.Addr, options...)
+}
+
+// Publisher is that of a Stream.
+func (s *clientStream) Publisher(ctx context.Context, spec PublisherSpec) (Publisher, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writer == nil {
+		c, err := s.dial(ctx, s.broker.config.Connections)
+		if err != nil {
+			return nil, err
+		}
+		s.writer = c
+	}
+	var options []client.PublishOption
+	if spec.Acks == AcksNone {
+		options = append(options, client.NoAck())
+	}
+	out, err := s.writer.Publisher(s.name, options...)
+	if err != nil {
+		return nil, err
+	}
+	p := &clientPublisher{out: out, sink: spec.Sink, unacked: spec.Acks == AcksNone, flights: make(chan flight, spec.InFlight+1)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, key := range spec.Keys {
+		p.keys = append(p.keys, client.Key(key))
+	}
+	p.settling.Go(p.settle)
+	return p, nil
+}
+
+// A clientPublisher takes answers in the order of its publishes.
+type clientPublisher struct {
+	out     *client.Publisher
+	sink    Sink
+	keys    []client.PublishOption
+	unacked bool
+
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	flights  chan flight // capacity for every token and the mark of Flush, so that sending never blocks
+	settling sync.WaitGroup
+}
+
+// A flight is a publish under way, or the mark of a Flush.
+type flight struct {
+	token  int
+	future *client.Future
+	mark   chan struct{}
+}
+
+// Publish is that of a Publisher.
+func (p *clientPublisher) Publish(ctx context.Context, token, key int, records [][]byte) {
+	var future *client.Future
+	switch {
+	case len(records) > 1 && key >= 0:
+		future = p.out.PublishBatchAsync(ctx, records, p.keys[key])
+	case len(records) > 1:
+		future = p.out.PublishBatchAsync(ctx, records)
+	case key >= 0:
+		future = p.out.PublishAsync(ctx, records[0], p.keys[key])
+	default:
+		future = p.out.PublishAsync(ctx, records[0])
+	}
+	if p.unacked {
+		_, err := future.Wait(ctx) // it has ended
+		p.sink.Settle(token, outcomeOf(err, Sent), time.Now())
+		return
+	}
+	p.flights <- flight{token: token, future: future}
+}
+
+// settle waits for the answers, one after the other.
+func (p *clientPublisher) settle() {
+	for f := range p.flights {
+		if f.mark != nil {
+			close(f.mark)
+			continue
+		}
+		_, err := f.future.Wait(p.ctx)
+		p.sink.Settle(f.token, outcomeOf(err, Acked), time.Now())
+	}
+}
+
+// outcomeOf says what an error of the client means; success is what none means.
+func outcomeOf(err error, success Fate) Outcome {
+	var refusal *client.Error
+	switch {
+	case err == nil:
+		return Outcome{Fate: success}
+	case errors.As(err, &refusal) && refusal.Retry != client.RetryOutcomeUnknown:
+		return Outcome{Refused, err}
+	}
+	return Outcome{Unknown, err}
+}
+
+// Push is that of a Publisher: the client holds nothing back.
+func (p *clientPublisher) Push(context.Context) {}
+
+// Flush is that of a Publisher.
+func (p *clientPublisher) Flush(ctx context.Context) error {
+	err := p.out.Flush(ctx)
+	if err != nil {
+		p.cancel() // what has no answer is unknown
+	}
+	mark := make(chan struct{})
+	p.flights <- flight{mark: mark}
+	<-mark
+	return err
+}
+
+// Close is that of a Publisher.
+func (p *clientPublisher) Close() error {
+	p.cancel()
+	close(p.flights)
+	p.settling.Wait()
+	return nil
+}
+
+// Subscribe is that of a Stream.
+func (s *clientStream) Subscribe(ctx context.Context, spec SubscriberSpec) (Subscriber, error) {
+	c, err := s.readerClient(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := c.Subscribe(ctx, s.name, client.FromLatest())
+	if err != nil {
+		return nil, err
+	}
+	return &clientSubscriber{sub}, nil
+}
+
+// readerClient is the client of a subscriber.
+func (s *clientStream) readerClient(ctx context.Context, spec SubscriberSpec) (*client.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	place := spec.Index % maxReaderConnections
+	if !spec.Slow && place < len(s.readers) {
+		return s.readers[place], nil
+	}
+	c, err := s.dial(ctx, 1)
+	switch {
+	case err != nil:
+		return nil, err
+	case spec.Slow:
+		s.others = append(s.others, c)
+	default:
+		s.readers = append(s.readers, c)
+	}
+	return c, nil
+}
+
+type clientSubscriber struct{ sub *client.Subscription }
+
+// Receive is that of a Subscriber: it takes one frame of the broker.
+func (s *clientSubscriber) Receive(ctx context.Context, take func(Record)) error {
+	b, err := s.sub.NextBatch(ctx)
+	if err != nil {
+		var gap *client.GapError
+		if errors.As(err, &gap) {
+			return &GapError{gap.Shard, uint64(gap.From), uint64(gap.To)}
+		}
+		return err
+	}
+	for offset, payload := range b.All() {
+		take(Record{Shard: b.Shard, Offset: uint64(offset), HasOffset: b.HasOffset, Payload: payload})
+	}
+	b.Release()
+	return nil
+}
+
+// Close is that of a Subscriber.
+func (s *clientSubscriber) Close() error { return s.sub.Close() }
+
+// Close is that of a Stream.
+func (s *clientStream) Close(ctx context.Context) error {
+	s.mu.Lock()
+	clients := append(append([]*client.Client{}, s.readers...), s.others...)
+	if s.writer != nil {
+		clients = append(clients, s.writer)
+	}
+	s.writer, s.readers, s.others = nil, nil, nil
+	s.mu.Unlock()
+	var closing sync.WaitGroup
+	for _, c := range clients {
+		closing.Go(func() { _ = c.Close() }) // every answer that counts was taken before
+	}
+	closing.Wait()
+	if !s.made {
+		return nil
+	}
+	if err := s.broker.control.remove(ctx, s.name); err != nil {
+		return fmt.Errorf("stream %s cannot be removed: %w", s.name, err)
+	}
+	return nil
+}

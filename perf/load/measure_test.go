@@ -1,0 +1,135 @@
+package load
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func TestMedianRate(t *testing.T) {
+	second := int64(time.Second)
+	at := func(counts ...float64) (samples []sample) {
+		for i, n := range counts {
+			samples = append(samples, sample{at: int64(i) * second, broker: Counters{AppendedRecords: n}})
+		}
+		return samples
+	}
+	value := func(s sample) (float64, bool) {
+		n, ok := s.broker[AppendedRecords]
+		return n, ok
+	}
+	for name, tt := range map[string]struct {
+		samples []sample
+		want    float64
+		ok      bool
+	}{
+		"none":               {nil, 0, false},
+		"one":                {at(5), 0, false},
+		"two":                {at(5, 15), 10, true},
+		"first and last out": {at(0, 1000, 1010, 1020, 1030, 1040, 1050, 1060, 1070, 1080, 9000), 10, true},
+		"one slow second":    {at(0, 10, 20, 30, 31, 41, 51, 61, 71, 81, 91), 10, true},
+		"even":               {at(0, 10, 30), 15, true},
+		"fell":               {at(0, 10, 5, 15), 0, false},
+		"not asked":          {append(at(0, 10), sample{at: 2 * second}), 0, false},
+	} {
+		if got, ok := medianRate(tt.samples, value); got != tt.want || ok != tt.ok {
+			t.Errorf("%s: %v %v, want %v %v", name, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+func TestReportSum(t *testing.T) {
+	run := func(rate, p99 float64, syncs *float64, drops *int64) RunReport {
+		return RunReport{Figures: Figures{Offered: 10, AckedPerSec: rate, Ack: &Latency{P99: p99}, SyncsPerSec: syncs, RcvbufErrors: drops}}
+	}
+	r := Report{Runs: []RunReport{run(9, 9, nil, nil), run(1, 30, ptr(7.0), ptr(int64(1))), run(3, 10, nil, ptr(int64(2))), run(2, 20, nil, nil)}}
+	r.Runs[0].Discarded = true
+	r.sum()
+	if r.Offered != 30 || r.AckedPerSec != 2 || r.Ack.P99 != 20 || *r.SyncsPerSec != 7 || *r.RcvbufErrors != 3 || r.E2E != nil || r.BrokerCPUCores != nil || r.Void {
+		t.Errorf("%+v", r.Figures)
+	}
+	r = Report{Runs: []RunReport{run(1, 1, nil, nil)}}
+	r.Runs[0].Void = true
+	r.sum()
+	if !r.Void {
+		t.Error("one void run leaves the report valid")
+	}
+}
+
+func TestRcvbufErrors(t *testing.T) {
+	const snmp = "Ip: Forwarding DefaultTTL\nIp: 1 64\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors\nUdp: 159 6 39 126 42 101\nUdpLite: InDatagrams RcvbufErrors\nUdpLite: 0 7\n"
+	for text, want := range map[string]int64{snmp: 42, "": -1, "Udp: RcvbufErrors\n": -1, "Udp: RcvbufErrors\nUdp: x\n": -1, "Udp: A RcvbufErrors\nUdp: 1\n": -1} {
+		n, ok := rcvbufErrors(text)
+		if !ok {
+			n = -1
+		}
+		if n != want {
+			t.Errorf("%q: %d, want %d", text, n, want)
+		}
+	}
+	if d := kernelDrops(); d.ok {
+		if n, ok := d.since(); !ok || n < 0 {
+			t.Errorf("since: %d %v", n, ok)
+		}
+	}
+}
+
+func TestStamps(t *testing.T) {
+	s := newStamper(rand.New(rand.NewPCG(1, 2)))
+	payload := make([]byte, StampBytes)
+	s.put(payload, 5, 7)
+	if due, sent, ok := s.get(payload, 7); due != 5 || sent != 7 || !ok {
+		t.Errorf("%d %d %v", due, sent, ok)
+	}
+	other := newStamper(rand.New(rand.NewPCG(1, 3)))
+	for name, tt := range map[string]struct {
+		s       stamper
+		payload []byte
+		now     int64
+	}{
+		"short": {s, payload[:15], 9}, "empty": {s, nil, 9}, "from the future": {s, payload, 6}, "of another run": {other, payload, 1 << 62}, "zeros": {s, make([]byte, 64), 1 << 50},
+	} {
+		if due, sent, ok := tt.s.get(tt.payload, tt.now); ok {
+			t.Errorf("%s: taken for ours: %d %d", name, due, sent)
+		}
+	}
+}
+
+func TestRecorder(t *testing.T) {
+	r := newRecorder()
+	if r.latency(ackRaw) != nil || r.p99(ackRaw, false) != 0 {
+		t.Error("something was there before")
+	}
+	for i := range 1000 {
+		r.add(i, ackRaw, int64(i+1)*2000, int64(i+1)*1000, 1, true)
+	}
+	r.addCorrected(3, ackRaw, 4_000_000, 9)
+	r.add(0, e2eRaw, 0, -5, 3, false)
+	r.collect()
+	near := func(name string, got, want float64) {
+		t.Helper()
+		if got < want*0.998 || got > want*1.002 {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	raw, corrected := r.latency(ackRaw), r.latency(ackCorrected)
+	near("min", raw.Min, 1)
+	near("p50", raw.P50, 500)
+	near("p90", raw.P90, 900)
+	near("p99", raw.P99, 990)
+	near("p99.9", raw.P999, 999)
+	near("max", raw.Max, 1000)
+	near("corrected max", corrected.Max, 4000)
+	near("corrected p50", corrected.P50, 1010)
+	near("p99 of the interval", float64(r.p99(ackRaw, false).Nanoseconds()), 990_000)
+	if l := r.latency(e2eRaw); l == nil || l.Max > 0.002 || r.latency(e2eCorrected) != nil {
+		t.Errorf("%+v", l)
+	}
+	r.collect()
+	if r.p99(ackRaw, true) != 0 || r.latency(ackRaw).P50 != raw.P50 {
+		t.Error("a collect of nothing changed the total or left the interval")
+	}
+	r.add(0, ackRaw, 0, maxLatency*2, 1, false)
+	r.collect()
+	near("beyond the bound", r.latency(ackRaw).Max, float64(maxLatency)/1e3)
+}
