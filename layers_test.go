@@ -35,7 +35,7 @@ client/clienttest:   felix client
 client/interop:
 perf/...:            felix client wal wal/faultfs netio/udp netio/faultnet netio/wire perf/...
 cmd/felixd:          felix
-cmd/felix:           felix client perf wal netio/wire
+cmd/felix:           felix client perf perf/load wal netio/wire
 `
 
 // clockAllowed are the packages that may read a clock. The others are given one.

@@ -3,7 +3,7 @@
 //
 // Absolute figures move between machines, ratios hold. A benchmark here reports both: the rate or latency it saw, and
 // the share of the ceiling measured just before it. Package ceiling has the probes; results has recorded runs, each
-// with machine, kernel, commit and command. Package crash kills brokers and reads back what is left; backends compares
+// with machine, kernel, commit and command. Package load is the engine of felix bench, which drives any broker. Package crash kills brokers and reads back what is left; backends compares
 // ways to write the log.
 //
 // The benchmarks check their counts: every publish is acknowledged and, where somebody subscribes, every record is

@@ -4,12 +4,16 @@
 //	felix pub orders hello                publish; without messages the lines of standard input
 //	felix sub orders --from earliest      subscribe to all shards; --shard, --count, -o raw|json
 //	felix stream create orders --shards 8 streams: create, ls, info, set, rm
+//	felix bench pub --batch 64            rates and latencies of a broker, every count checked: pub, e2e, fanout; --smoke
 //	felix wal verify ./felix-data         the log on disk, without a broker: inspect, verify, dump
 //	felix version
 //
 // Pub and sub talk to the broker with package client, the stream verbs to its admin listener over HTTP. Without --server
 // and --admin the development broker of this user is taken: felixd leaves a note of itself, felix.FindContext reads it.
 // Every global flag has a twin in the environment (felix --help names them); the flag wins.
+//
+// Bench without --server starts a broker of its own: this program again, as the hidden command bench-broker, so that the CPU of
+// broker and generator can be told apart. What it does is package perf/load.
 //
 // # Output
 //
@@ -26,7 +30,8 @@
 // # Ending
 //
 // Ctrl-C ends sub with 0; a reader that closes the pipe does the same, also while the stream is quiet. Ctrl-C in any
-// other command gives up what is not answered, and says so. A second one ends the process at once.
+// other command gives up what is not answered, and says so; bench prints what it has measured. A second one ends the process
+// at once.
 //
 // Start reading at run in main.go, then pub.go.
 package main

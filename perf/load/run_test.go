@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 func TestCorrection(t *testing.T) {
 	f := &Fake{slow: func(batch int) {
 		if batch == 100 {
-			time.Sleep(40 * time.Millisecond)
+			<-time.After(40 * time.Millisecond)
 		}
 	}}
 	c := short(f)
@@ -112,7 +112,7 @@ func TestCorrection(t *testing.T) {
 
 // TestRateNotReached gives a broker that takes a batch in 10 ms twice as many as it can take. What was due and never sent counts.
 func TestRateNotReached(t *testing.T) {
-	f := &Fake{slow: func(int) { time.Sleep(10 * time.Millisecond) }}
+	f := &Fake{slow: func(int) { <-time.After(10 * time.Millisecond) }}
 	c := short(f)
 	c.Publishers, c.Batch, c.Rate, c.Warmup, c.Duration = 1, 1, 200, NoWarmup, time.Second
 	_, r := inBubble(t, c)
@@ -175,7 +175,7 @@ func TestVoid(t *testing.T) {
 			c.Acks, c.InFlight, c.Scenario, c.Subscribers, f.lie.restart = AcksNone, 0, Pub, 0, true
 		}, "nobody can say", "started again", nil},
 		"unacked, closed loop in buffers": {func(f *Fake, c *Config) {
-			f.slow = func(int) { time.Sleep(time.Millisecond) }
+			f.slow = func(int) { <-time.After(time.Millisecond) }
 			c.Acks, c.InFlight, c.Rate, f.buffers = AcksNone, 0, 0, 1<<20
 		}, "buffers on the way hold 1 MB: at least twice that says something", "", nil},
 		"never answers": {func(f *Fake, c *Config) { f.lie.hold = never }, "nothing was acknowledged in the measured time", "were given up", func(t *testing.T, r RunReport) {
