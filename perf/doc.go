@@ -2,9 +2,14 @@
 // run, so that every figure stands beside what the machine could do in the same minute.
 //
 // Absolute figures move between machines, ratios hold. A benchmark here reports both: the rate or latency it saw, and
-// the share of the ceiling measured just before it. Package ceiling has the probes; results has recorded runs, each
-// with machine, kernel, commit and command. Package load is the engine of felix bench, which drives any broker. Package crash kills brokers and reads back what is left; backends compares
-// ways to write the log.
+// the share of the ceiling measured just before it. Results has recorded runs, each with machine, kernel, commit and command.
+//
+//	load      the engine of felix bench and of what follows: drives any broker, checks every count
+//	profile   one command that runs a cell and leaves profiles of the broker
+//	compare   two builds or two configurations in turn, with statistics
+//	ceiling   the probes that say what the machine can do without a broker
+//	crash     kills brokers and reads back what is left
+//	backends  compares ways to write the log
 //
 // The benchmarks check their counts: every publish is acknowledged and, where somebody subscribes, every record is
 // delivered, or the run fails. BUILD.md says how to run and profile them.

@@ -1,0 +1,82 @@
+package load
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A Cell is a named load: what tables, profiles and comparisons are made of.
+type Cell struct {
+	Name      string
+	Generator string // "client" or "lean"
+	Config    Config // without Target and times
+}
+
+// Generators of a Cell.
+const (
+	GeneratorClient = "client"
+	GeneratorLean   = "lean"
+)
+
+// Cells returns every cell, in the order of tables. Those of one shape are beside each other.
+func Cells() []Cell {
+	var cells []Cell
+	add := func(name, generator string, c Config) { cells = append(cells, Cell{name, generator, c}) }
+	for _, promise := range []struct {
+		name       string
+		durability Durability
+		acks       Acks
+	}{
+		{"memory", Memory, AcksBatch}, {"unacked", Memory, AcksNone}, {"periodic", Periodic, AcksBatch}, {"on_commit", OnCommit, AcksBatch},
+	} {
+		for _, shape := range []struct {
+			name        string
+			size, batch int
+		}{{"256B-1", 256, 1}, {"256B-64", 256, 64}, {"4KiB-64", 4096, 64}} {
+			c := Config{Scenario: Pub, Size: shape.size, Batch: shape.batch, Acks: promise.acks, Durability: promise.durability}
+			add(promise.name+"-"+shape.name, GeneratorClient, c)
+			if promise.name == "memory" {
+				c.Publishers, c.InFlight = 32, 128 // two streams to each core of a small machine, each with half of what the broker grants
+				add("lean-"+shape.name, GeneratorLean, c)
+			}
+		}
+	}
+	lone := Config{Scenario: Pub, Publishers: 1, Acks: AcksEach}
+	add("lone-memory", GeneratorClient, lone)
+	lone.Durability = OnCommit
+	add("lone-on_commit", GeneratorClient, lone)
+	add("waiting-on_commit-1KiB", GeneratorClient, Config{Scenario: Pub, Size: 1024, InFlight: 1, Durability: OnCommit})
+	for _, n := range []int{1, 10, 50, 500} {
+		for _, shape := range []struct {
+			name string
+			size int
+		}{{"256B", 256}, {"1KiB", 1024}, {"4KiB", 4096}} {
+			if n != 10 && shape.size != 256 {
+				continue
+			}
+			add(fmt.Sprintf("fanout%d-%s", n, shape.name), GeneratorClient, Config{Scenario: FanOut, Subscribers: n, Size: shape.size})
+		}
+	}
+	add("slow10of50-on_commit", GeneratorClient, Config{Scenario: FanOut, Subscribers: 50, Slow: 10, Durability: OnCommit})
+	add("e2e-10k-memory", GeneratorClient, Config{Scenario: E2E, Rate: 10_000})
+	add("e2e-10k-on_commit", GeneratorClient, Config{Scenario: E2E, Rate: 10_000, Durability: OnCommit})
+	return cells
+}
+
+// FindCell returns the cell of a name.
+func FindCell(name string) (Cell, error) {
+	cells := Cells()
+	i := slices.IndexFunc(cells, func(c Cell) bool { return c.Name == name })
+	if i < 0 {
+		return Cell{}, fmt.Errorf("there is no cell %q; -list names them", name)
+	}
+	return cells[i], nil
+}
+
+// NewTarget makes the target of the cell's generator for a felix broker.
+func (c Cell) NewTarget(f FelixConfig) (Target, error) {
+	if c.Generator == GeneratorLean {
+		return NewLeanTarget(f)
+	}
+	return NewClientTarget(f)
+}
