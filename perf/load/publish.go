@@ -21,7 +21,7 @@ type publisher struct {
 	payloads [][]byte
 	flushErr error // set when the goroutine has ended
 
-	// slots are the batches under way, by token. Only the token's holder touches one: the publisher until Publish is called, Settle after.
+	// slots are the batches under way, by token. The token's holder writes to one: the publisher until Publish is called, Settle after.
 	slots []slot
 	mine  []int // free tokens that the publisher took
 
@@ -32,7 +32,6 @@ type publisher struct {
 	waiting                       bool  // for a token
 	wake                          chan struct{}
 	sent, acked, refused, unknown int64 // records
-	underway                      int   // tokens
 	doubles                       int   // settled tokens that were not under way
 	firstErr                      error
 	failing                       int // batches that failed one after the other
@@ -42,7 +41,7 @@ type publisher struct {
 type slot struct {
 	due, sent int64 // on the run's clock
 	records   int64
-	open      bool // guarded by the publisher's mu
+	open      atomic.Bool // Publish was called and Settle was not
 }
 
 func newPublisher(r *run, index int) *publisher {
@@ -83,7 +82,7 @@ func (p *publisher) open(ctx context.Context) (err error) {
 // work publishes until the run's time is over or stop is closed, and then waits for what is under way. give ends every wait.
 func (p *publisher) work(give context.Context, stop <-chan struct{}) {
 	r := p.run
-	for k := 0; p.running(stop); k++ {
+	for k := 0; !stopped(stop); k++ {
 		due := int64(0)
 		if r.schedule.open() {
 			due = r.schedule.due(p.index, k)
@@ -110,7 +109,7 @@ func (p *publisher) work(give context.Context, stop <-chan struct{}) {
 func (p *publisher) settled(give context.Context) {
 	for {
 		p.mu.Lock()
-		p.waiting = p.underway > 0
+		p.waiting = p.settledRecords() < p.offered.Load()
 		waiting := p.waiting
 		p.mu.Unlock()
 		if !waiting {
@@ -124,13 +123,13 @@ func (p *publisher) settled(give context.Context) {
 	}
 }
 
-// running reports whether more is to be published.
-func (p *publisher) running(stop <-chan struct{}) bool {
+// stopped reports whether nothing more is to be published, whatever the time.
+func stopped(stop <-chan struct{}) bool {
 	select {
 	case <-stop:
-		return false
+		return true
 	default:
-		return p.run.now() < p.run.end
+		return false
 	}
 }
 
@@ -191,11 +190,9 @@ func (p *publisher) take(give context.Context, stop <-chan struct{}) (token int,
 // send publishes batch k.
 func (p *publisher) send(give context.Context, token, k int, due, now int64) {
 	c := &p.run.c
-	p.slots[token].due, p.slots[token].sent, p.slots[token].records = due, now, int64(c.Batch)
-	p.mu.Lock()
-	p.slots[token].open = true
-	p.underway++
-	p.mu.Unlock()
+	s := &p.slots[token]
+	s.due, s.sent, s.records = due, now, int64(c.Batch)
+	s.open.Store(true)
 	if c.Size >= StampBytes {
 		for _, payload := range p.payloads {
 			p.run.stamps.put(payload, due, now)
@@ -212,16 +209,18 @@ func (p *publisher) send(give context.Context, token, k int, due, now int64) {
 // Settle takes the outcome of a batch.
 func (p *publisher) Settle(token int, outcome Outcome, at time.Time) {
 	r := p.run
-	answered := int64(at.Sub(r.epoch))
-	p.mu.Lock()
-	if token < 0 || token >= len(p.slots) || !p.slots[token].open {
+	if token < 0 || token >= len(p.slots) || !p.slots[token].open.Swap(false) {
+		p.mu.Lock()
 		p.doubles++
 		p.mu.Unlock()
 		return
 	}
-	s := p.slots[token]
-	p.slots[token].open = false
-	p.underway--
+	s := &p.slots[token]
+	if outcome.Fate == Acked && r.counts(s.due) {
+		answered := int64(at.Sub(r.epoch))
+		r.latencies.add(p.index, ackRaw, answered-s.due, answered-s.sent, 1, r.schedule.open())
+	}
+	p.mu.Lock()
 	switch outcome.Fate {
 	case Sent:
 		p.sent += s.records
@@ -244,14 +243,13 @@ func (p *publisher) Settle(token int, outcome Outcome, at time.Time) {
 	wake := p.waiting
 	p.waiting = false
 	p.mu.Unlock()
-	r.progress.Add(1)
-	if outcome.Fate == Acked && r.counts(s.due) {
-		r.latencies.add(p.index, ackRaw, answered-s.due, answered-s.sent, 1, r.schedule.open())
-	}
 	if wake {
 		p.wake <- struct{}{} // one token: nobody else sends until waiting is set again
 	}
 }
+
+// settledRecords is how many records have an outcome. mu is held.
+func (p *publisher) settledRecords() int64 { return p.sent + p.acked + p.refused + p.unknown }
 
 // maxMissedValues bounds the values that missed enters. When more batches were missed, one stands for several.
 const maxMissedValues = 100_000
@@ -280,11 +278,7 @@ func (p *publisher) tally() (t tally) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t = tally{offered: p.offered.Load(), sent: p.sent, acked: p.acked, refused: p.refused, unknown: p.unknown, doubles: p.doubles, err: p.firstErr}
-	for i := range p.slots {
-		if p.slots[i].open {
-			t.unknown += p.slots[i].records
-		}
-	}
+	t.unknown += t.offered - p.settledRecords()
 	if p.flushErr != nil && t.err == nil {
 		t.err = p.flushErr
 	}

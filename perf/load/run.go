@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -79,7 +78,6 @@ type run struct {
 	end   int64
 
 	latencies *recorder
-	progress  atomic.Int64 // grows with every answer and record
 
 	// Owned by the goroutine of do.
 	wall           time.Time // the wall clock at the epoch
@@ -232,7 +230,7 @@ func (r *run) measure(ctx, give context.Context) (ended bool) {
 // shortens that.
 func (r *run) await(ctx context.Context, patience time.Duration, done <-chan struct{}) bool {
 	interrupted := ctx.Done()
-	seen := r.progress.Load()
+	seen := r.progress()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	tick := time.NewTicker(r.c.Interval)
@@ -246,12 +244,12 @@ func (r *run) await(ctx context.Context, patience time.Duration, done <-chan str
 			patience = min(patience, interruptPatience)
 			timer.Reset(patience)
 		case <-tick.C:
-			if now := r.progress.Load(); now != seen {
+			if now := r.progress(); now != seen {
 				seen = now
 				timer.Reset(patience)
 			}
 		case <-timer.C:
-			if now := r.progress.Load(); now != seen {
+			if now := r.progress(); now != seen {
 				seen = now
 				timer.Reset(patience)
 				continue
@@ -261,11 +259,24 @@ func (r *run) await(ctx context.Context, patience time.Duration, done <-chan str
 	}
 }
 
+// progress grows with every answer and record.
+func (r *run) progress() (n int64) {
+	for _, p := range r.publishers {
+		p.mu.Lock()
+		n += p.settledRecords()
+		p.mu.Unlock()
+	}
+	for _, s := range r.readers {
+		n += s.delivered.Load() + s.gaps.Load()
+	}
+	return n
+}
+
 // unsettled is how many publishers have something under way.
 func (r *run) unsettled() (n int) {
 	for _, p := range r.publishers {
 		p.mu.Lock()
-		n += count(p.underway > 0)
+		n += count(p.settledRecords() < p.offered.Load())
 		p.mu.Unlock()
 	}
 	return n

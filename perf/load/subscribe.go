@@ -61,7 +61,6 @@ func (s *reader) publish() {
 	if s.lost > 0 {
 		s.gaps.Add(s.lost)
 	}
-	s.run.progress.Add(s.got + s.lost)
 	s.got, s.doubled, s.lost = 0, 0, 0
 }
 
