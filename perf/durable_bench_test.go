@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"felix"
 	"felix/client"
 	"felix/perf/ceiling"
+	"felix/perf/load"
 	"felix/wal"
 )
 
@@ -59,7 +58,7 @@ func (c logCounters) report(b *testing.B, took time.Duration, n int64, size int)
 func startDurable(b *testing.B, config felix.Config, shards uint32) (*felix.Broker, *x509.CertPool) {
 	b.Helper()
 	config.DataDir = b.TempDir()
-	return startStream(b, config, felix.StreamConfig{Name: "bench", Shards: shards, Durable: true, FsyncMode: felix.OnCommit, FsyncGiven: true})
+	return startStream(b, config, felix.StreamConfig{Name: benchStream, Shards: shards, Durable: true, FsyncMode: felix.OnCommit, FsyncGiven: true})
 }
 
 func probeDisk(b *testing.B) ceiling.DiskResult {
@@ -87,26 +86,17 @@ func BenchmarkDurable(b *testing.B) {
 		b.Run(fmt.Sprintf("%dB/batch=%d", shape.size, shape.batch), func(b *testing.B) {
 			for b.Loop() {
 				disk := probeDisk(b)
-				memory, roots := startBroker(b, felix.Config{}, felix.DropNew)
-				m, err := publishLoad(b.Context(), memory, roots, shape.size, shape.batch)
-				if err != nil {
-					b.Fatal(err)
-				}
+				memory, _ := startBroker(b, felix.Config{}, felix.DropNew)
+				m := publishLoad(b, memory, shape.size, shape.batch)
 				closeNow(b, memory)
-				durable, roots := startDurable(b, felix.Config{}, shards)
-				d, err := publishLoad(b.Context(), durable, roots, shape.size, shape.batch)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if got := durable.Stats().PublishRecords; got != uint64(d.acked) {
-					b.Fatalf("broker appended %d records, %d were acknowledged", got, d.acked)
-				}
+				durable, _ := startDurable(b, felix.Config{}, shards)
+				d := publishLoad(b, durable, shape.size, shape.batch)
 				closeNow(b, durable)
-				b.ReportMetric(d.perSecond, "records/s")
-				b.ReportMetric(m.perSecond, "memory-records/s")
-				b.ReportMetric(d.perSecond/m.perSecond, "xMemory")
-				b.ReportMetric(d.perSecond*float64(shape.size)/1e6, "MB/s")
-				b.ReportMetric(d.perSecond*float64(shape.size)/disk.BytesPerSecond, "xZ")
+				b.ReportMetric(d.AckedPerSec, "records/s")
+				b.ReportMetric(m.AckedPerSec, "memory-records/s")
+				b.ReportMetric(d.AckedPerSec/m.AckedPerSec, "xMemory")
+				b.ReportMetric(d.PayloadMBPerSec, "MB/s")
+				b.ReportMetric(d.PayloadMBPerSec*1e6/disk.BytesPerSecond, "xZ")
 				d.log.report(b, d.took, d.records, shape.size)
 			}
 		})
@@ -116,144 +106,48 @@ func BenchmarkDurable(b *testing.B) {
 // BenchmarkDurableLone is one publish at a time on a durable stream, beside the same in memory: over is the difference of
 // the medians in multiples of D.
 func BenchmarkDurableLone(b *testing.B) {
-	const rounds = 3000
 	for b.Loop() {
 		disk := probeDisk(b)
-		memory, roots := startBroker(b, felix.Config{}, felix.DropNew)
-		m, err := lonePublishes(b.Context(), memory, roots, rounds)
-		if err != nil {
-			b.Fatal(err)
-		}
+		memory, _ := startBroker(b, felix.Config{}, felix.DropNew)
+		m := lonePublishes(b, memory, load.GeneratorClient)
 		closeNow(b, memory)
-		durable, roots := startDurable(b, felix.Config{}, shards)
-		before, start := countLog(durable), time.Now()
-		d, err := lonePublishes(b.Context(), durable, roots, rounds)
-		if err != nil {
-			b.Fatal(err)
-		}
-		log := countLog(durable).since(before)
-		took := time.Since(start)
+		durable, _ := startDurable(b, felix.Config{}, shards)
+		d := lonePublishes(b, durable, load.GeneratorClient)
 		closeNow(b, durable)
-		p50, p99 := d[len(d)/2], d[len(d)*99/100]
-		b.ReportMetric(float64(p50.Nanoseconds())/1e3, "p50-us")
-		b.ReportMetric(float64(p99.Nanoseconds())/1e3, "p99-us")
-		b.ReportMetric(float64(m[len(m)/2].Nanoseconds())/1e3, "memory-p50-us")
-		b.ReportMetric(float64(p50-m[len(m)/2])/float64(disk.P50), "over-xD")
-		log.report(b, took, rounds+rounds/10, 256)
+		b.ReportMetric(d.Ack.P50, "p50-us")
+		b.ReportMetric(d.Ack.P99, "p99-us")
+		b.ReportMetric(m.Ack.P50, "memory-p50-us")
+		b.ReportMetric((d.Ack.P50-m.Ack.P50)*1e3/float64(disk.P50), "over-xD")
+		d.log.report(b, d.took, d.records, 256)
 	}
 }
 
 // BenchmarkDurableWaiting is 64 publishers on 8 connections that each wait for the answer before they publish the next
 // record of 1 KiB.
 func BenchmarkDurableWaiting(b *testing.B) {
-	for b.Loop() {
-		probeDisk(b)
-		memory, roots := startBroker(b, felix.Config{}, felix.DropNew)
-		m, err := waitingLoad(b.Context(), memory, roots, 1024)
-		if err != nil {
-			b.Fatal(err)
-		}
-		closeNow(b, memory)
-		durable, roots := startDurable(b, felix.Config{}, shards)
-		d, err := waitingLoad(b.Context(), durable, roots, 1024)
-		if err != nil {
-			b.Fatal(err)
-		}
-		closeNow(b, durable)
-		b.ReportMetric(d.perSecond, "records/s")
-		b.ReportMetric(m.perSecond, "memory-records/s")
-		b.ReportMetric(d.perSecond/m.perSecond, "xMemory")
-		b.ReportMetric(float64(d.p50.Nanoseconds())/1e3, "p50-us")
-		b.ReportMetric(float64(d.p99.Nanoseconds())/1e3, "p99-us")
-		b.ReportMetric(float64(m.p50.Nanoseconds())/1e3, "memory-p50-us")
-		d.log.report(b, d.duration, d.records, 1024)
-	}
-}
-
-type waitingResult struct {
-	perSecond float64
-	p50, p99  time.Duration
-	log       logCounters
-	duration  time.Duration
-	records   int64
-}
-
-// waitingLoad runs for three seconds, of which the first is not counted.
-func waitingLoad(ctx context.Context, broker *felix.Broker, roots *x509.CertPool, size int) (r waitingResult, err error) {
-	const connections = 8
-	owners := max(1, len(broker.Ports())) // a client has its connections to each of them
-	c, err := client.Dial(ctx, broker.Addr().String(), client.WithRootCAs(roots), client.WithServerName("localhost"),
-		client.WithConnections(max(1, connections/owners)))
-	if err != nil {
-		return r, err
-	}
-	defer c.Close()
-	var (
-		wait          sync.WaitGroup
-		fails         = make(chan error, publishers)
-		counting      = make(chan struct{}) // closed when the counted time begins, and ended when it is over
-		ended         = make(chan struct{})
-		mu            sync.Mutex
-		took          []time.Duration
-		payload       = make([]byte, size)
-		stopped, stop = context.WithCancel(ctx)
-	)
-	defer stop()
-	for i := range publishers {
-		wait.Go(func() {
-			var own []time.Duration
-			keys := make([]client.PublishOption, shards)
-			for k := range keys {
-				keys[k] = client.Key(fmt.Sprintf("key-%d-%d", i, k))
-			}
-			counted := false
-			for n := 0; ; n++ {
-				select {
-				case <-counting:
-					counted = true
-				default:
-				}
-				select {
-				case <-ended:
-					mu.Lock()
-					took = append(took, own...)
-					mu.Unlock()
-					return
-				default:
-				}
-				start := time.Now()
-				if _, err := c.Publish(stopped, "bench", payload, keys[n%shards]); err != nil {
-					fails <- err
-					stop()
-					return
-				}
-				if counted {
-					own = append(own, time.Since(start))
-				}
-			}
+	const connections, size = 8, 1024
+	waiting := func(broker *felix.Broker) loadResult {
+		owners := max(1, len(broker.Ports())) // a client has its connections to each of them
+		return runLoad(b, broker, load.GeneratorClient, max(1, connections/owners), load.Config{
+			Scenario: load.Pub, Stream: benchStream, Publishers: publishers, InFlight: 1, Size: size, Keys: shards, Duration: 2 * time.Second,
 		})
 	}
-	err = pause(stopped, time.Second)
-	before, start := countLog(broker), time.Now()
-	close(counting)
-	if err == nil {
-		err = pause(stopped, 2*time.Second)
+	for b.Loop() {
+		probeDisk(b)
+		memory, _ := startBroker(b, felix.Config{}, felix.DropNew)
+		m := waiting(memory)
+		closeNow(b, memory)
+		durable, _ := startDurable(b, felix.Config{}, shards)
+		d := waiting(durable)
+		closeNow(b, durable)
+		b.ReportMetric(d.AckedPerSec, "records/s")
+		b.ReportMetric(m.AckedPerSec, "memory-records/s")
+		b.ReportMetric(d.AckedPerSec/m.AckedPerSec, "xMemory")
+		b.ReportMetric(d.Ack.P50, "p50-us")
+		b.ReportMetric(d.Ack.P99, "p99-us")
+		b.ReportMetric(m.Ack.P50, "memory-p50-us")
+		d.log.report(b, d.took, d.records, size)
 	}
-	r.duration = time.Since(start)
-	r.log = countLog(broker).since(before)
-	close(ended)
-	wait.Wait()
-	if failure := first(fails); failure != nil {
-		return r, failure
-	}
-	if err != nil {
-		return r, err
-	}
-	slices.Sort(took)
-	r.records = int64(len(took))
-	r.perSecond = float64(len(took)) / r.duration.Seconds()
-	r.p50, r.p99 = took[len(took)/2], took[len(took)*99/100]
-	return r, nil
 }
 
 // catchUpBytes is what BenchmarkCatchUp writes and reads back.
