@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"felix"
 	"felix/perf/load"
 )
 
@@ -26,6 +27,9 @@ type benchOptions struct {
 	acks, durability           string
 	sizeGiven, keysGiven, warm bool
 }
+
+// stockPacketBytes is the bound of a broker's packets where no setting says another.
+const stockPacketBytes = 1452
 
 // generators are the words of --generator.
 const (
@@ -251,10 +255,11 @@ func brokerEnded(err error) error {
 
 // benchBroker is the broker of a run.
 type benchBroker struct {
-	felix   load.FelixConfig
-	what    string        // for the header
-	process *load.Process // nil when it was there before
-	dir     string        // where its data is; "" when that is not known
+	felix     load.FelixConfig
+	what      string        // for the header
+	process   *load.Process // nil when it was there before
+	dir       string        // where its data is; "" when that is not known
+	maxPacket int           // bytes; 0 when that is not known
 }
 
 func (b *benchBroker) stop() error {
@@ -329,6 +334,11 @@ func (a *app) startBenchBroker(ctx context.Context, o *benchOptions) (*benchBrok
 	}
 	b := &benchBroker{felix: process.Felix(), what: fmt.Sprintf("started for this run, process %d", process.PID), process: process, dir: o.data}
 	b.felix.Tenant, b.felix.Namespace, b.felix.Token = a.tenant, a.namespace, a.token
+	if settled, err := felix.LoadSettings(felix.SettingsInput{Environ: c.Env}); err == nil {
+		if b.maxPacket = settled.Config.MaxPacketBytes; b.maxPacket == 0 {
+			b.maxPacket = stockPacketBytes
+		}
+	}
 	if b.dir == "" {
 		b.dir = os.TempDir()
 	}

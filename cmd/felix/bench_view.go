@@ -41,7 +41,7 @@ func (v *benchView) header(_ context.Context, o *benchOptions) error {
 		{"felix", felix.Version()},
 		{"broker", v.broker.what},
 		{"machine", fmt.Sprintf("%s, %s, %s, %s, GOMAXPROCS %d, load %s", count(m.CPUs, "CPU"), orUnknown(m.CPU), bytesText(m.MemoryMB*1e6), m.Kernel, m.GOMAXPROCS, orUnknown(m.LoadAverage))},
-		{"sockets", fmt.Sprintf("rmem_max %s, wmem_max %s, packets of at most 1,452 B", bytesText(m.RmemMax), bytesText(m.WmemMax))},
+		{"sockets", fmt.Sprintf("rmem_max %s, wmem_max %s%s", bytesText(m.RmemMax), bytesText(m.WmemMax), v.packetText())},
 		{"stream", v.streamText()},
 		{"load", v.loadText()},
 	}
@@ -63,6 +63,14 @@ func (v *benchView) header(_ context.Context, o *benchOptions) error {
 	}
 	_, err := fmt.Fprintln(w)
 	return err
+}
+
+// packetText is the bound of packets of a broker that was started for the run; of another one only the mean will be known.
+func (v *benchView) packetText() string {
+	if v.broker.maxPacket == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", packets of at most %s B", humanize.Comma(int64(v.broker.maxPacket)))
 }
 
 func orUnknown(text string) string {

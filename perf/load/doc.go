@@ -36,7 +36,7 @@
 // Implement Target, Stream, Publisher and Subscriber (target.go), which use the standard library's types only, and give it as
 // Config.Target. It may live in a module of its own that requires this one by a replace directive. Publisher.Publish must copy
 // what it keeps and call Settle once for each token, from any goroutine, also when it fails; Counters leaves out what is
-// not known. Fake in fake_test.go is the smallest that works.
+// not known; ProcessUsage knows CPU and memory of a process of this machine. Fake in fake_test.go is the smallest that works.
 //
 // # Threads
 //
