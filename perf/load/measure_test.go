@@ -133,3 +133,40 @@ func TestRecorder(t *testing.T) {
 	r.collect()
 	near("beyond the bound", r.latency(ackRaw).Max, float64(maxLatency)/1e3)
 }
+
+// TestUsage gives two samples two seconds apart with a million records between them.
+func TestUsage(t *testing.T) {
+	second := int64(time.Second)
+	samples := []sample{
+		{at: second, acked: 500, clientCPU: time.Second, broker: Counters{CPUSeconds: 10, AppendedRecords: 500, Syncs: 7, Groups: 10, ZeroedGroups: 10, Packets: 5, PacketBytes: 100}},
+		{at: 3 * second, acked: 1_000_500, clientCPU: 1500 * time.Millisecond, broker: Counters{CPUSeconds: 13, AppendedRecords: 1_000_500, Syncs: 1007, Groups: 1010, ZeroedGroups: 760, Packets: 1005, PacketBytes: 1_200_100}},
+	}
+	r := &run{c: Config{Scenario: Pub, Target: &Fake{}, Size: 100}.WithDefaults()}
+	var g Figures
+	var result RunReport
+	r.rates(&g, &result, samples)
+	r.usage(&g, &result, samples)
+	for name, v := range map[string]struct {
+		got  *float64
+		want float64
+	}{
+		"broker cores": {g.BrokerCPUCores, 1.5}, "client cores": {g.ClientCPUCores, 0.25}, "broker s/M": {g.BrokerCPUSecPerMillion, 3}, "client s/M": {g.ClientCPUSecPerMillion, 0.5},
+		"syncs/s": {g.SyncsPerSec, 500}, "records/sync": {g.RecordsPerSync, 1000}, "zeroed": {g.ZeroedGroupShare, 0.75}, "packet": {g.PacketBytes, 1200},
+		"acked/s": {&g.AckedPerSec, 500_000}, "MB/s": {&g.PayloadMBPerSec, 50}, "seconds": {&result.Seconds, 2},
+	} {
+		if v.got == nil || *v.got < v.want*0.9999 || *v.got > v.want*1.0001 {
+			t.Errorf("%s is %v, want %v", name, v.got, v.want)
+		}
+	}
+	if g.DeliveredPerSec != nil || len(result.Notes) > 0 || r.countedAt != "broker" {
+		t.Errorf("%v %q %s", g.DeliveredPerSec, result.Notes, r.countedAt)
+	}
+	// A broker that tells nothing: its figures are left out, and it says so.
+	samples[0].broker, samples[1].broker = nil, nil
+	g, result = Figures{}, RunReport{}
+	r.rates(&g, &result, samples)
+	r.usage(&g, &result, samples)
+	if g.BrokerCPUCores != nil || g.ClientCPUCores == nil || g.SyncsPerSec != nil || g.PacketBytes != nil || g.AckedPerSec != 500_000 || r.countedAt != "generator" || len(result.Notes) != 1 {
+		t.Errorf("%+v %q", g, result.Notes)
+	}
+}
