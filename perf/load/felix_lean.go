@@ -380,11 +380,7 @@ func (d *leanDialer) close() {
 	_ = d.socket.Close()
 }
 
-const (
-	leanDialTimeout = 6 * time.Second
-	loopbackPacket  = 1452
-	otherPacket     = 1280
-)
+const leanDialTimeout = 6 * time.Second
 
 func (d *leanDialer) dial(ctx context.Context, addr netip.AddrPort) (*quic.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, leanDialTimeout)
@@ -394,12 +390,10 @@ func (d *leanDialer) dial(ctx context.Context, addr netip.AddrPort) (*quic.Conn,
 		name, _, _ = net.SplitHostPort(d.broker.config.Addr)
 	}
 	config := &quic.Config{
-		InitialPacketSize: otherPacket, MaxIdleTimeout: 6 * time.Second, KeepAlivePeriod: 2 * time.Second,
+		MaxIdleTimeout: 6 * time.Second, KeepAlivePeriod: 2 * time.Second,
 		InitialStreamReceiveWindow: 512 << 10, InitialConnectionReceiveWindow: 1 << 20,
 	}
-	if addr.Addr().IsLoopback() {
-		config.InitialPacketSize, config.DisablePathMTUDiscovery = loopbackPacket, true
-	}
+	config.InitialPacketSize, config.DisablePathMTUDiscovery = udp.PacketSizes(0, addr.Addr().IsLoopback())
 	return d.transport.Dial(ctx, net.UDPAddrFromAddrPort(addr),
 		&tls.Config{RootCAs: d.broker.roots, ServerName: name, NextProtos: []string{"felix/1"}, MinVersion: tls.VersionTLS13}, config)
 }
