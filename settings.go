@@ -140,6 +140,8 @@ func limitSettings() []Setting {
 			word[Policy]{"drop_new", DropNew}, word[Policy]{"drop_old", DropOld}, word[Policy]{"block", Block}),
 		duration("max_block_ms", "5000", time.Millisecond, 1, maxBlock.Milliseconds(), "how long one stall of a subscriber with the rule block may hold back publishes",
 			func(c *Config) *time.Duration { return &c.Delivery.MaxBlock }),
+		duration("publish_queue_wait_ms", "2000", time.Millisecond, 1, 600_000, "how long an acked publish waits for a slot and for room at its shard; then overloaded (publish_queue_full) and nothing is kept",
+			func(c *Config) *time.Duration { return &c.Limits.QueueWait }),
 		duration("ack_wait_timeout_ms", "6000", time.Millisecond, 10, 600_000, "how long an acked publish waits for its shard; then unacknowledged, whose outcome is not known",
 			func(c *Config) *time.Duration { return &c.Limits.AckWait }),
 		duration("answer_timeout_ms", "30000", time.Millisecond, 10, 600_000, "a stream whose client makes no room for its answers ends after it",

@@ -165,6 +165,7 @@ func TestSettingsTakeEffect(t *testing.T) {
 		"subscriber_queue_capacity_max":   {"1000", func(c Config) bool { return c.Limits.SubscriberQueueMax == 1000 }},
 		"sub_queue_policy":                {"block", func(c Config) bool { return c.SubQueuePolicy == Block }},
 		"max_block_ms":                    {"9", func(c Config) bool { return c.Delivery.MaxBlock == 9*time.Millisecond }},
+		"publish_queue_wait_ms":           {"900", func(c Config) bool { return c.Limits.QueueWait == 900*time.Millisecond }},
 		"ack_wait_timeout_ms":             {"9000", func(c Config) bool { return c.Limits.AckWait == 9*time.Second }},
 		"answer_timeout_ms":               {"900", func(c Config) bool { return c.Limits.AnswerTimeout == 900*time.Millisecond }},
 		"frame_timeout_ms":                {"900", func(c Config) bool { return c.Limits.FrameTimeout == 900*time.Millisecond }},

@@ -23,6 +23,8 @@ type answers struct {
 	waiting        bool     // a goroutine waits in Write; encoded grows behind it
 	broken         bool     // the peer or the connection ended the sending side: answers are dropped
 
+	refused []refusedSequence // idempotent batches refused for want of a slot, oldest first; at most maxRefusedBatches
+
 	readerDone bool          // nothing is read any more
 	ended      chan struct{} // closed when readerDone and everything owed has been written or dropped
 	over       bool          // ended is closed
@@ -193,7 +195,7 @@ func (p *publish) refusal(client wire.Features) *refusal {
 	case replicate.Overloaded:
 		return &refusal{
 			code:    wire.CodeOverloaded,
-			message: "publish queue full: the shard waits for a slow subscriber; try again",
+			message: "publish queue full: the shard waits for a slow subscriber or for its log; nothing was kept, try again",
 			reason:  wire.ReasonPublishQueueFull,
 		}
 	case replicate.DiskFull:

@@ -101,6 +101,9 @@ type Limits struct {
 	// FrameTimeout ends a stream that keeps the broker waiting for the rest of a frame, 30 s by default and a second for every
 	// 64 KiB of the frame besides: its first part holds memory that others wait for.
 	FrameTimeout time.Duration
+	// QueueWait is how long an acked publish may wait for a slot and for room at its shard together, 2 s by default. Then it is
+	// refused with overloaded, reason publish_queue_full, and nothing of it is kept. Publishes without ack wait without limit.
+	QueueWait time.Duration
 	// AckWait is how long an acked publish that a shard has taken may wait for its answer, 6 s by default: longer than a subscriber
 	// may hold a shard back. Then it is answered with unacknowledged, whose outcome the client does not know; the record
 	// may still be written.
@@ -166,6 +169,9 @@ func (l Limits) withDefaults() Limits {
 	if l.AckWait == 0 {
 		l.AckWait = 6 * time.Second
 	}
+	if l.QueueWait == 0 {
+		l.QueueWait = 2 * time.Second
+	}
 	if l.AuthTimeout == 0 {
 		l.AuthTimeout = 10 * time.Second
 	}
@@ -203,6 +209,7 @@ func (l Limits) Validate() error {
 	bound("subscriber queue", int64(l.SubscriberQueue), 1, fanout.MaxCapacity)
 	bound("subscriber queue maximum", int64(l.SubscriberQueueMax), 1, fanout.MaxCapacity)
 	bound("answer timeout in ms", l.AnswerTimeout.Milliseconds(), 1, int64(time.Hour/time.Millisecond))
+	bound("publish queue wait in ms", l.QueueWait.Milliseconds(), 1, int64(time.Hour/time.Millisecond))
 	bound("records per read", int64(l.ReadRecords), 1, replicate.MaxReadRecords)
 	bound("publish window", int64(l.PublishWindow), -1, 1<<16)
 	bound("unacked window", int64(l.UnackedWindow), 1, 1<<16)

@@ -39,7 +39,10 @@
 //  4. A stream reader holds a chunk only while it holds part of a frame or hands publishes on, never while it waits
 //     at a frame boundary.
 //  5. A frame with a flag the broker does not know is refused, never masked.
-//  6. Identity belongs to the stream: tenant, flags and features come from the stream's own auth.
+//  6. An acked publish waits at most QueueWait until its shard has taken it, and is then refused with nothing kept. The idempotent
+//     batches of its stream behind it are refused with it, and those that come before it is there again: never with sequence_gap.
+//     Each place that refuses remembers what it refused: the reader (door.go), the session's loop (waits.go), the shard.
+//  7. Identity belongs to the stream: tenant, flags and features come from the stream's own auth.
 //
 // # Limits
 //

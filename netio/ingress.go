@@ -18,7 +18,8 @@ type ingress struct {
 	parcels   int       // how many of both are open
 	dirty     []*stream // streams with answers to write; each is in here once
 
-	waits waitList // runs with publishes that wait for their shard
+	waits  waitList // runs with publishes that have no answer yet
+	queued waitList // of these, runs with acked publishes that wait for a slot
 
 	counts ingressCounts // the owner's copies
 	stale  bool          // counts have changed since seen was written
@@ -40,12 +41,15 @@ type ingressSeen struct {
 }
 
 func newIngress(s *Server, cores int) *ingress {
-	return &ingress{
+	in := &ingress{
 		server:    s,
 		slots:     core.NewSlots(s.limits.Slots),
 		toOwner:   make([]*parcel, cores),
 		toSession: make([]*parcel, cores),
+		queued:    waitList{by: listQueued},
 	}
+	in.waits.onTimer, in.queued.onTimer = in.giveUp, in.refuseQueued
+	return in
 }
 
 // A parcel carries publishes from one core to another: to the owner of their shards, or back to their session. The

@@ -2,7 +2,6 @@ package netio
 
 import (
 	"sync"
-	"time"
 
 	"felix/core"
 	"felix/netio/wire"
@@ -62,10 +61,8 @@ type run struct {
 	pubs   []publish
 	open   int // publishes not yet finished or not yet answered; owned by the session's loop
 
-	// A run with publishes that wait for their shard is in the ingress's list of such, by the time it came.
-	since      time.Duration
-	prev, next *run
-	listed     bool
+	waiting int        // acked publishes that wait for a slot
+	links   [2]runLink // in the lists of the ingress, by listOf
 }
 
 // maxRunPublishes bounds a run, so that one stream's backlog leaves the loop to others in between.
@@ -96,13 +93,18 @@ func (r *run) add() *publish {
 
 // Run takes the run over on the session's loop: every publish gets a slot or waits for one, in order.
 func (r *run) Run(l *core.Loop) {
-	in := r.stream.conn.ingress
+	in, answers := r.stream.conn.ingress, &r.stream.answers
 	r.open = len(r.pubs) + 1 // one for this function, so that r is not recycled under it
+	in.stale = true // whoever waits is seen to wait
+	deadline := l.Now() + in.server.limits.QueueWait
 	for i := range r.pubs {
 		p := &r.pubs[i]
 		p.run = r
 		if p.acked || p.raw != nil {
-			r.stream.answers.expect(p)
+			answers.expect(p)
+		}
+		if p.raw == nil && p.failed == nil && p.Idempotent && len(answers.refused) > 0 {
+			p.failed = answers.keepSequence(p)
 		}
 		if p.raw != nil || p.failed != nil {
 			in.finish(l, p)
@@ -110,8 +112,13 @@ func (r *run) Run(l *core.Loop) {
 		}
 		p.Append.Done = p
 		p.Waiter.Tenant, p.Waiter.Bytes, p.Waiter.Admittee = p.tenantID, len(p.Append.Records), p
+		if p.acked {
+			p.Append.Deadline = deadline
+		}
 		if in.slots.Acquire(l, &p.Waiter) {
-			p.OnAdmit(l)
+			p.admitted(l)
+		} else if p.acked {
+			r.waiting++
 		}
 	}
 	if r.open > 1 {
@@ -120,8 +127,23 @@ func (r *run) Run(l *core.Loop) {
 	r.finished()
 }
 
-// OnAdmit sends the publish to its shard. It holds a slot from now on.
+// OnAdmit is called when a publish that waited has its slot.
 func (p *publish) OnAdmit(l *core.Loop) {
+	p.waitsNoMore()
+	p.admitted(l)
+}
+
+// waitsNoMore is called when a publish has left the queue for a slot.
+func (p *publish) waitsNoMore() {
+	if r := p.run; p.acked {
+		if r.waiting--; r.waiting == 0 {
+			r.stream.conn.ingress.queued.remove(r)
+		}
+	}
+}
+
+// admitted sends the publish to its shard. It holds a slot from now on.
+func (p *publish) admitted(l *core.Loop) {
 	p.slot = true
 	in := p.run.stream.conn.ingress
 	if owner := p.Shard.Owner(); owner != l.ID() {
@@ -149,7 +171,7 @@ func (r *run) finished() {
 		return
 	}
 	server := r.stream.conn.server
-	if r.listed {
+	if r.links[listWaits].listed {
 		r.stream.conn.ingress.waits.remove(r)
 	}
 	if r.chunk != nil {

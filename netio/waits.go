@@ -2,64 +2,90 @@ package netio
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"felix/core"
 	"felix/netio/wire"
+	"felix/replicate"
 )
 
-// A waitList is the runs of a core's sessions whose publishes wait for their shards, for a disk above all, oldest first. It is
-// owned by the core's loop.
+// The lists of an ingress that a run can be in. Runs join at the end with the present time, so the first of a list is the one whose
+// time is over next, and one timer does for each list.
+const (
+	listWaits  = iota // waits: until every publish has its answer
+	listQueued        // queued: until no acked publish waits for a slot
+)
+
+// A waitList is runs of a core's sessions, oldest first. It is owned by the core's loop.
 type waitList struct {
 	first, last *run
+	by          int // which of a run's links it uses
 	timer       core.Timer
 	onTimer     func(*core.Loop) // made once
 }
 
-func (w *waitList) push(r *run) {
-	r.listed, r.prev, r.next = true, w.last, nil
+// A runLink is the place of a run in a list.
+type runLink struct {
+	prev, next *run
+	since      time.Duration // when it joined
+	listed     bool
+}
+
+func (w *waitList) push(l *core.Loop, r *run) {
+	r.links[w.by] = runLink{prev: w.last, since: l.Now(), listed: true}
 	if w.last == nil {
 		w.first = r
 	} else {
-		w.last.next = r
+		w.last.links[w.by].next = r
 	}
 	w.last = r
 }
 
 func (w *waitList) remove(r *run) {
-	if r.prev == nil {
-		w.first = r.next
+	link := r.links[w.by]
+	if link.prev == nil {
+		w.first = link.next
 	} else {
-		r.prev.next = r.next
+		link.prev.links[w.by].next = link.next
 	}
-	if r.next == nil {
-		w.last = r.prev
+	if link.next == nil {
+		w.last = link.prev
 	} else {
-		r.next.prev = r.prev
+		link.next.links[w.by].prev = link.prev
 	}
-	r.listed, r.prev, r.next = false, nil, nil
+	r.links[w.by] = runLink{}
 }
 
-// await has r looked at when its publishes have waited for Limits.AckWait.
+// overdue returns the first run when it has been in the list for limit.
+func (w *waitList) overdue(l *core.Loop, limit time.Duration) *run {
+	if r := w.first; r != nil && r.links[w.by].since+limit <= l.Now() {
+		return r
+	}
+	return nil
+}
+
+// arm has onTimer called when the first run has been in the list for limit. An armed timer is for a run as old or older.
+func (w *waitList) arm(l *core.Loop, limit time.Duration) {
+	if w.first != nil && !w.timer.Armed() {
+		l.Arm(&w.timer, w.first.links[w.by].since+limit-l.Now(), w.onTimer)
+	}
+}
+
+// await has r looked at when publishes of it have waited for Limits.QueueWait for a slot, or for Limits.AckWait in all.
 func (in *ingress) await(l *core.Loop, r *run) {
-	r.since = l.Now()
-	in.waits.push(r)
-	if !in.waits.timer.Armed() {
-		in.armWaits(l)
+	in.waits.push(l, r)
+	in.waits.arm(l, in.server.limits.AckWait)
+	if r.waiting > 0 {
+		in.queued.push(l, r)
+		in.queued.arm(l, in.server.limits.QueueWait)
 	}
-}
-
-func (in *ingress) armWaits(l *core.Loop) {
-	if in.waits.onTimer == nil {
-		in.waits.onTimer = in.giveUp
-	}
-	l.Arm(&in.waits.timer, in.waits.first.since+in.server.limits.AckWait-l.Now(), in.waits.onTimer)
 }
 
 // giveUp answers publishes that have waited for too long with unacknowledged. The shard keeps them: what it has taken may still
 // be written, so a refusal would be a lie, and their slots and bytes come back when it is done with them.
 func (in *ingress) giveUp(l *core.Loop) {
-	for r := in.waits.first; r != nil && r.since+in.server.limits.AckWait <= l.Now(); r = in.waits.first {
+	for r := in.waits.overdue(l, in.server.limits.AckWait); r != nil; r = in.waits.overdue(l, in.server.limits.AckWait) {
 		in.waits.remove(r)
 		waiting := false
 		for i := range r.pubs {
@@ -76,14 +102,11 @@ func (in *ingress) giveUp(l *core.Loop) {
 			}
 		}
 		if waiting {
-			r.since = l.Now()
-			in.waits.push(r)
+			in.waits.push(l, r)
 		}
 		in.settle(r.stream)
 	}
-	if in.waits.first != nil {
-		in.armWaits(l)
-	}
+	in.waits.arm(l, in.server.limits.AckWait)
 }
 
 func unacknowledged(waited time.Duration) *refusal {
@@ -91,4 +114,90 @@ func unacknowledged(waited time.Duration) *refusal {
 		code:    wire.CodeUnacknowledged,
 		message: fmt.Sprintf("the shard has not answered for %s; the records may still be written", waited),
 	}
+}
+
+// refuseQueued refuses acked publishes that have waited for a slot for too long. They leave the queue as if they had never come: the
+// slot that one would have had next goes to another.
+func (in *ingress) refuseQueued(l *core.Loop) {
+	limit := in.server.limits.QueueWait
+	for r := in.queued.overdue(l, limit); r != nil; r = in.queued.overdue(l, limit) {
+		r.open++ // so that r is not recycled under the loop
+		for i := range r.pubs {
+			if p := &r.pubs[i]; p.acked && p.Waiter.Queued() {
+				in.refuse(l, p, queueFull(limit))
+			}
+		}
+		if r.waiting != 0 || r.links[listQueued].listed {
+			panic(fmt.Sprintf("BUG: netio: %d publishes of a run wait that are not in the queue", r.waiting))
+		}
+		r.finished()
+	}
+	in.queued.arm(l, limit)
+}
+
+func queueFull(waited time.Duration) *refusal {
+	return &refusal{
+		code:    wire.CodeOverloaded,
+		message: fmt.Sprintf("publish queue full: no place in the broker's ingress for %s; nothing was kept, try again", waited),
+		reason:  wire.ReasonPublishQueueFull,
+	}
+}
+
+// refuse ends the wait of p for a slot. An idempotent batch takes those behind it along that its stream has sent for the same shard,
+// and those that come until it is there again: the shard would answer them with sequence_gap, which ends the producer.
+func (in *ingress) refuse(l *core.Loop, p *publish, why *refusal) {
+	in.slots.Cancel(&p.Waiter)
+	p.waitsNoMore()
+	p.failed = why
+	if p.Idempotent {
+		p.run.stream.answers.refuse(p)
+		// Those with a slot already are of other shards: a tenant's publishes get theirs in order.
+		for q := p.after; q != nil; q = q.after {
+			if q.Idempotent && q.ProducerID == p.ProducerID && q.Shard == p.Shard && q.Waiter.Queued() {
+				in.slots.Cancel(&q.Waiter)
+				q.waitsNoMore()
+				q.failed, q.answered = why, true
+				in.count(q)
+			}
+		}
+	}
+	in.finish(l, p) // answers all of them, when their turn is
+}
+
+// A refusedSequence is the lowest sequence of a producer and shard that its stream's loop has refused and not seen since.
+type refusedSequence struct {
+	shard              *replicate.Shard
+	producer, sequence uint64
+	why                *refusal
+}
+
+// refuse notes that p was refused.
+func (a *answers) refuse(p *publish) {
+	for i := range a.refused {
+		if r := &a.refused[i]; r.producer == p.ProducerID && r.shard == p.Shard {
+			r.sequence = min(r.sequence, p.Sequence)
+			return
+		}
+	}
+	if len(a.refused) == maxRefusedBatches {
+		a.refused = slices.Delete(a.refused, 0, 1)
+	}
+	a.refused = append(a.refused, refusedSequence{p.Shard, p.ProducerID, p.Sequence, p.failed})
+}
+
+// keepSequence returns why p has to be refused: because a batch before it was. The batch itself, come again, is let through.
+func (a *answers) keepSequence(p *publish) *refusal {
+	for i, r := range a.refused {
+		if r.producer != p.ProducerID || r.shard != p.Shard {
+			continue
+		}
+		if r.sequence < p.Sequence {
+			return r.why
+		}
+		if r.sequence == p.Sequence {
+			a.refused = slices.Delete(a.refused, i, i+1)
+		}
+		return nil
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"fmt"
+	"time"
 
 	"felix/core"
 	"felix/netio/wire"
@@ -27,7 +28,8 @@ const (
 	SequenceReused
 	// StreamGone: the stream was deleted.
 	StreamGone
-	// Overloaded: as many appends wait at the shard as may; nothing was appended.
+	// Overloaded: as many appends wait at the shard as may, or this one did until its Deadline, or one before it of its producer was
+	// refused for now; nothing was appended.
 	Overloaded
 	// DiskFull: the log has no room on its disk; nothing was appended. It resumes by itself.
 	DiskFull
@@ -67,6 +69,9 @@ type Append struct {
 	Idempotent           bool
 	ProducerID, Sequence uint64
 	Done                 Completer
+	// Deadline is when, on the clock of the loops, the batch is refused as Overloaded if it still waits to be appended: held back by a
+	// subscriber or by a busy log. Zero means never.
+	Deadline time.Duration
 
 	// The answer.
 	Outcome  Outcome

@@ -25,7 +25,9 @@
 //	agents of a pass:  Host.Lanes (completions) | sessions' answers | Host (delivery, commit)
 //
 // While a subscriber with the policy Block or a busy lane holds the shard back, appends wait in Shard.held, in order, with the slots and
-// bytes their sessions reserved. They go on in the pass in which the topic lets go, or the lane has room.
+// bytes their sessions reserved. They go on in the pass in which the topic lets go, or the lane has room; those with a deadline are refused
+// then. A shard that refuses a batch in order for now remembers it and refuses its producer's next ones alike, until it comes again: they
+// may be on their way already, and sequence_gap would end the producer.
 //
 // The ring of a durable shard is the tail of its log in memory: it drops what was offered, and subscriptions read the rest through
 // ReadArchive. Its start is that of the log, its delivered end that of a whole frame. A start is: lanes are opened, Host.AddLane,

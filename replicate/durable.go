@@ -118,11 +118,11 @@ func (s *Shard) refuse(l *core.Loop, a *Append, err error) (done bool) {
 	case errors.Is(err, wal.ErrBusy):
 		return false
 	case errors.Is(err, wal.ErrDiskFull):
-		a.finish(l, DiskFull)
+		s.refuseForNow(l, a, DiskFull)
 	case errors.Is(err, wal.ErrTooLarge):
 		a.finish(l, TooLarge)
 	default:
-		a.finish(l, StorageFailed)
+		s.refuseForNow(l, a, StorageFailed)
 	}
 	return true
 }

@@ -48,6 +48,10 @@ type Host struct {
 	timer          core.Timer
 	sweepAgingFunc func(*core.Loop)
 
+	timed        []*Shard // shards that hold appends with a deadline
+	deadline     core.Timer
+	expireHeldFn func(*core.Loop)
+
 	lanes             []*hostLane // of durable shards; fixed before the loop starts
 	readers           readers
 	readerTimer       core.Timer
@@ -70,6 +74,7 @@ func NewHost(l *core.Loop, cfg HostConfig) *Host {
 	h := &Host{loop: l, cfg: cfg, local: fanout.NewLocal(l, cfg.Slabs, cfg.Limits), stamped: -1, worked: -1}
 	h.sweepAgingFunc = h.sweepAging
 	h.expireReadersFunc = h.expireReaders
+	h.expireHeldFn = h.expireHeld
 	return h
 }
 

@@ -78,17 +78,18 @@ type producers struct {
 	list producerList
 }
 
-// judge looks up an idempotent batch. It returns Appended when the batch is the next one, and otherwise fills in a's answer.
+// judge looks up an idempotent batch. It returns Appended when the batch is the next one, and otherwise fills in a's answer. Behind a
+// batch that was refused for now it says what was said there.
 func (s *Shard) judge(a *Append) Outcome {
 	p := s.producers.byID[a.ProducerID]
 	switch {
 	case p == nil && a.Sequence == 0, p != nil && a.Sequence == p.expected:
 		return Appended
 	case p == nil:
-		return UnknownProducer
+		return s.refused.before(a, UnknownProducer)
 	case a.Sequence > p.expected:
 		a.Expected = p.expected
-		return SequenceGap
+		return s.refused.before(a, SequenceGap)
 	case p.expected-a.Sequence > rememberedBatches || a.Sequence < p.first:
 		return SequenceExpired
 	}
@@ -102,6 +103,7 @@ func (s *Shard) judge(a *Append) Outcome {
 
 // remember notes a batch that judge let pass.
 func (s *Shard) remember(a *Append) {
+	s.refused.appended(a)
 	s.note(a.ProducerID, a.Sequence, rememberedBatch{digest: digest(a.Records), base: a.Base})
 }
 

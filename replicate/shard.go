@@ -20,11 +20,13 @@ type Shard struct {
 	ring      fanout.Ring  // the log, or its tail when there is one on disk. Invariant: ring.Tail() == appended
 	topic     fanout.Topic // who reads it
 	producers producers
+	refused   refusedBatches
 	held      appendQueue
 	log       *shardLog // of a durable stream; nil in memory
 
 	dirty  bool // in host.dirty
 	resume bool // the topic has stopped holding back: take from held
+	timed  bool // in host.timed
 	aging  bool // in host.aging
 	gone   bool // the stream was deleted
 }
@@ -87,8 +89,9 @@ func (s *Shard) Append(l *core.Loop, a *Append) {
 		s.tryApply(l, a)
 	case s.held.n < s.host.cfg.MaxHeld:
 		s.held.push(a)
+		s.host.watchDeadline(l, s, a)
 	default:
-		a.finish(l, Overloaded)
+		s.refuseForNow(l, a, Overloaded)
 	}
 }
 
@@ -99,6 +102,7 @@ func (s *Shard) tryApply(l *core.Loop, a *Append) {
 		s.apply(l, a)
 	} else if !s.applyDurable(l, a) {
 		s.held.pushFront(a)
+		s.host.watchDeadline(l, s, a)
 		s.log.block(l, s)
 	}
 }

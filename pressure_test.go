@@ -1,0 +1,59 @@
+package felix
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"felix/client"
+)
+
+// TestIdempotentPublisherThroughAFullQueue has batches refused for want of a slot while many are on their way. The client sends them
+// again, and the log has each once and in order.
+func TestIdempotentPublisherThroughAFullQueue(t *testing.T) {
+	b := mustStart(t, Config{Cores: 2, Limits: Limits{Slots: 1, QueueWait: time.Millisecond}})
+	ctx := testContext(t)
+	if err := b.CreateStream(ctx, StreamConfig{Name: "orders", Durable: true}); err != nil {
+		t.Fatal(err)
+	}
+	c := mustDial(t, b, client.WithReconnect(client.ReconnectPolicy{Backoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond}))
+	p, err := c.Publisher("orders", client.Idempotent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	for b.Stats().PublishRefused == 0 || sent < 100 {
+		var round []*client.Future
+		for range 50 {
+			round = append(round, p.PublishAsync(ctx, fmt.Appendf(nil, "record %d", sent+len(round))))
+		}
+		for _, f := range round {
+			ack, err := f.Wait(ctx)
+			if err != nil || ack.Offset != client.Offset(sent) {
+				t.Fatalf("record %d: offset %d, %v; %+v", sent, ack.Offset, err, b.Stats().Stats)
+			}
+			sent++
+		}
+	}
+	wantRecords(t, ctx, c, "orders", sent)
+	if s := b.Stats(); s.PublishRecords != uint64(sent) || s.WaitersAdmitted != s.SlotsFreedWhileWaiting || s.SlotsInUse != 0 || s.SlotsWaiting != 0 {
+		t.Errorf("%d sent; %+v", sent, s.Stats)
+	}
+}
+
+// wantRecords reads a stream of one shard from its start: it has "record 0", "record 1", ... and no more.
+func wantRecords(t *testing.T, ctx context.Context, c *client.Client, stream string, n int) {
+	t.Helper()
+	sub, err := c.Subscribe(ctx, stream, client.Shard(0), client.FromEarliest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for i := range n {
+		m, err := sub.Next(ctx)
+		if err != nil || string(m.Data) != fmt.Sprintf("record %d", i) || m.Offset != client.Offset(i) {
+			t.Fatalf("record %d: %q at %d, %v", i, m.Data, m.Offset, err)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package replicate
+
+import (
+	"testing"
+	"time"
+
+	"felix/core"
+	"felix/fanout"
+	"felix/netio/wire"
+)
+
+// holdBack returns a shard with two records and a subscription that holds appends back.
+func holdBack(t *testing.T, b *broker) (*Shard, *fanout.Subscription) {
+	t.Helper()
+	s := b.stream(StreamConfig{Name: "s", OnSlow: fanout.Block}).Shards[0]
+	sub := &fanout.Subscription{Capacity: 1, Policy: fanout.Block}
+	b.on(s, func(l *core.Loop) { subscribe(t, l, s, sub, wire.StartLatest) })
+	for i := range 2 {
+		b.append(s, &Append{Records: records(wire.Offset(i), 1), Count: 1})
+	}
+	return s, sub
+}
+
+// Held appends are refused at their deadline, those without one are not, and batches behind one of the same producer go with it.
+func TestHeldAppendsHaveADeadline(t *testing.T) {
+	b := newBroker(t, options{})
+	s, sub := holdBack(t, b)
+	done := make(completion, 20)
+	held := func(number, producer, sequence uint64, deadline time.Duration) {
+		a := &Append{Records: records(wire.Offset(number), 1), Count: 1, Done: done, Deadline: deadline}
+		a.Idempotent, a.ProducerID, a.Sequence = producer != 0, producer, sequence
+		b.on(s, func(l *core.Loop) { s.Append(l, a) })
+	}
+	now := time.Duration(b.clock.Load())
+	held(2, 0, 0, 0)
+	held(3, 7, 0, now+time.Second)
+	held(4, 8, 0, now+2*time.Second)
+	held(5, 7, 1, now+2*time.Second)
+	b.advance(time.Second - 1)
+	b.on(s, func(*core.Loop) {})
+	check(t, "answers before the deadline", len(done), 0)
+	b.advance(1)
+	for _, want := range []uint64{0, 1} {
+		a := <-done
+		check(t, "producer", a.ProducerID, 7)
+		check(t, "sequence", a.Sequence, want)
+		check(t, "outcome", a.Outcome, Overloaded)
+	}
+	held(6, 7, 2, now+2*time.Second) // behind a refused one; judged when its turn comes
+	b.on(s, func(*core.Loop) { check(t, "held", s.Stats().Held, 3) })
+	drain(sub)
+	b.on(s, func(l *core.Loop) { s.Topic().Feed(l, sub) })
+	for range 3 {
+		a := <-done
+		switch {
+		case a.ProducerID == 7:
+			check(t, "the one behind", a.Outcome, Overloaded)
+		default:
+			check(t, "others", a.Outcome, Appended)
+		}
+	}
+	drain(sub)
+	b.on(s, func(l *core.Loop) { s.Topic().Feed(l, sub) })
+	for sequence := range uint64(3) {
+		drain(sub)
+		b.on(s, func(l *core.Loop) { s.Topic().Feed(l, sub) })
+		check(t, "sent again", b.idem(s, 7, sequence, "x").Outcome, Appended)
+	}
+	check(t, "an end to forbearance", b.idem(s, 7, 9, "x").Outcome, SequenceGap)
+	b.on(s, func(*core.Loop) { check(t, "remembered", len(s.refused), 0) })
+}
+
+// A refused batch is remembered until it or a later one is appended, and the number of those remembered is bounded.
+func TestRefusedBatches(t *testing.T) {
+	var r refusedBatches
+	batch := func(producer, sequence uint64) *Append { return &Append{ProducerID: producer, Sequence: sequence} }
+	r.note(batch(1, 5), DiskFull)
+	r.note(batch(1, 6), Overloaded)
+	check(t, "behind", r.before(batch(1, 6), SequenceGap), DiskFull)
+	check(t, "itself", r.before(batch(1, 5), SequenceGap), SequenceGap)
+	check(t, "another producer", r.before(batch(2, 6), UnknownProducer), UnknownProducer)
+	r.note(batch(1, 4), Overloaded)
+	check(t, "the lowest counts", r.before(batch(1, 5), SequenceGap), Overloaded)
+	r.appended(batch(1, 3))
+	check(t, "an earlier one again", len(r), 1)
+	r.appended(batch(1, 4))
+	check(t, "appended", len(r), 0)
+	for id := range uint64(maxRefusedBatches + 1) {
+		r.note(batch(id, 0), Overloaded)
+	}
+	check(t, "bound", len(r), maxRefusedBatches)
+	check(t, "the oldest is forgotten", r.before(batch(0, 1), UnknownProducer), UnknownProducer)
+	check(t, "the newest is not", r.before(batch(maxRefusedBatches, 1), UnknownProducer), Overloaded)
+}
