@@ -85,6 +85,16 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	counter(`felix_publish_requests_total{result="ok"}`, s.PublishAcked)
 	counter(`felix_publish_requests_total{result="error"}`, s.PublishRefused)
 	counter(`felix_publish_requests_total{result="dropped"}`, s.PublishDropped)
+	counter("felix_publish_shed_total", s.PublishShed)
+	for _, t := range s.Tenants {
+		tenant := func(name, action string, value uint64) {
+			if value > 0 {
+				counter(fmt.Sprintf(`%s{tenant=%q,action=%q}`, name, t.Tenant, action), value)
+			}
+		}
+		tenant("felix_tenant_publish_queue_full_total", "refused", t.QueueRefused)
+		tenant("felix_tenant_publish_queue_full_total", "dropped", t.QueueShed)
+	}
 	counter("felix_publish_records_total", s.PublishRecords)
 	counter("felix_publish_bytes_total", s.PublishBytes)
 	counter("felix_broker_json_publishes_total", s.JSONPublishes)

@@ -108,6 +108,7 @@ func limitSettings() []Setting {
 	handshakes := func(c *Config) *int { return &c.Limits.HandshakesPerSecond }
 	authTimeout := func(c *Config) *time.Duration { return &c.Limits.AuthTimeout }
 	window := func(c *Config) *int { return &c.Limits.PublishWindow }
+	shed := func(c *Config) *bool { return &c.Limits.ShedUnacked }
 	return []Setting{
 		zeroIsOff(number("max_client_connections", "8192", 0, 1<<20, "client connections in all; further ones are refused in the handshake", connections), connections),
 		zeroIsOff(number("max_connections_per_ip", "512", 0, 1<<20, "of them from one source address", perIP), perIP),
@@ -149,6 +150,7 @@ func limitSettings() []Setting {
 		duration("frame_timeout_ms", "30000", time.Millisecond, 10, 600_000, "a stream that does not send the rest of a frame ends after it, and a second for every 64 KiB",
 			func(c *Config) *time.Duration { return &c.Limits.FrameTimeout }),
 		zeroIsOff(number("publish_window", "256", 0, 1<<16, "unanswered acked publishes of a stream; then it is not read", window), window).env("FELIX_BROKER_PUBLISH_WINDOW"),
+		negated(boolean("pub_ingress_wait", "true", "publishes without ack wait for a slot, for bytes and for quota; false drops them at once, counted by tenant and stream", shed), shed),
 		number("unacked_window", "1024", 1, 1<<16, "publishes without ack of a stream that wait for a slot; then it is not read",
 			func(c *Config) *int { return &c.Limits.UnackedWindow }),
 		size("publish_inflight_bytes", "64 MiB", 1<<20, 1<<40, "publish bytes held in all, at most half of memory_budget; then streams are not read",

@@ -106,6 +106,19 @@ func boolean(key, standard, help string, field func(*Config) *bool) Setting {
 	}}
 }
 
+// negated is for a field that is true where the setting says false.
+func negated(s Setting, field func(*Config) *bool) Setting {
+	set := s.set
+	s.set = func(c *Config, value string) error {
+		err := set(c, value)
+		if err == nil {
+			*field(c) = !*field(c)
+		}
+		return err
+	}
+	return s
+}
+
 // toggle is true or false, or not said.
 func toggle(key, standard, help string, field func(*Config) *Toggle) Setting {
 	return Setting{Key: key, Default: standard, Bounds: "true, false", Help: help, Bool: true, set: func(c *Config, value string) error {

@@ -170,6 +170,7 @@ func TestSettingsTakeEffect(t *testing.T) {
 		"answer_timeout_ms":               {"900", func(c Config) bool { return c.Limits.AnswerTimeout == 900*time.Millisecond }},
 		"frame_timeout_ms":                {"900", func(c Config) bool { return c.Limits.FrameTimeout == 900*time.Millisecond }},
 		"publish_window":                  {"0", func(c Config) bool { return c.Limits.PublishWindow == -1 }},
+		"pub_ingress_wait":                {"0", func(c Config) bool { return c.Limits.ShedUnacked }},
 		"unacked_window":                  {"9", func(c Config) bool { return c.Limits.UnackedWindow == 9 }},
 		"publish_inflight_bytes":          {"32 MiB", func(c Config) bool { return c.Limits.IngressBytes == 32<<20 }},
 		"publish_conn_inflight_bytes":     {"17 MiB", func(c Config) bool { return c.Limits.ConnectionBytes == 17<<20 }},

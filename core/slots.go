@@ -107,6 +107,17 @@ func (s *Slots) Acquire(l *Loop, w *Waiter) bool {
 	return false
 }
 
+// TryAcquire takes a slot for a newcomer of tenant and returns true, where Acquire would not queue it.
+func (s *Slots) TryAcquire(l *Loop, tenant uint64) bool {
+	l.AssertOwner()
+	q := s.turns[tenant]
+	if s.size-s.inUse-s.owed <= 0 || q != nil && q.first != nil {
+		return false
+	}
+	s.inUse++
+	return true
+}
+
 // Release frees k slots and admits exactly as many waiters as there are slots for: the oldest of each
 // tenant, tenants in deficit round robin by bytes. Called from inside OnAdmit it only frees; the Release
 // that is admitting goes on with what was freed.

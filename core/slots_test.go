@@ -355,6 +355,28 @@ func TestSlotsBooks(t *testing.T) {
 	}
 }
 
+// TryAcquire takes what Acquire would take at once, and leaves no trace otherwise.
+func TestTryAcquire(t *testing.T) {
+	l, s := bareLoop(t), NewSlots(2)
+	if !s.TryAcquire(l, 1) || !s.TryAcquire(l, 2) || s.TryAcquire(l, 1) {
+		t.Fatal("there are two slots")
+	}
+	admitted := false
+	w := newEntrant(1, 1, 0, func(l *Loop, _ *entrant) {
+		admitted = true
+		if s.TryAcquire(l, 2) {
+			t.Error("a slot that the waiter got")
+		}
+	})
+	s.Acquire(l, &w.Waiter)
+	s.Release(l, 1)
+	if !admitted {
+		t.Fatal("the waiter was not admitted")
+	}
+	s.Release(l, 2)
+	checkStats(t, s, SlotStats{Size: 2, Admitted: 1, FreedWhileWaiting: 1})
+}
+
 func TestSlotsBugs(t *testing.T) {
 	l, s := bareLoop(t), NewSlots(1)
 	mustPanic(t, func() { NewSlots(0) })

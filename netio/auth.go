@@ -69,6 +69,7 @@ func (st *stream) authenticate(h wire.Header, body []byte) error {
 	}
 	st.tenant = auth.TenantID
 	st.tenantID = wire.KeyHash([]byte(auth.TenantID))
+	st.account = server.accounts.enter(auth.TenantID)
 	st.authenticated.Store(true)
 	st.conn.ticket.authenticate()
 	if st.send == nil {

@@ -52,6 +52,24 @@ func (b budgets) reserve(ctx context.Context, n int64) error {
 	return nil
 }
 
+// try reserves n bytes of each, or nothing.
+func (b budgets) try(n int64) bool {
+	switch {
+	case !b.conn.try(n):
+		return false
+	case n > maxReadChunkBytes && !b.large.try(n):
+		b.conn.release(n)
+		return false
+	case !b.all.try(n):
+		if n > maxReadChunkBytes {
+			b.large.release(n)
+		}
+		b.conn.release(n)
+		return false
+	}
+	return true
+}
+
 func (b budgets) release(n int64) {
 	b.conn.release(n)
 	if n > maxReadChunkBytes {
@@ -68,14 +86,34 @@ type chunkPool struct {
 // borrow waits until size bytes fit the budgets and returns a chunk of at least that size. It ends early with the
 // context's error.
 func (p *chunkPool) borrow(ctx context.Context, b budgets, size int) (*chunk, error) {
-	size = max(size, minChunkBytes)
-	class := bits.Len(uint(size - 1))
-	if size <= maxPooledBytes {
-		size = 1 << class
-	}
+	size, class := chunkSize(size)
 	if err := b.reserve(ctx, int64(size)); err != nil {
 		return nil, err
 	}
+	return p.make(b, size, class), nil
+}
+
+// tryBorrow is borrow that returns nil instead of waiting.
+func (p *chunkPool) tryBorrow(b budgets, size int) *chunk {
+	size, class := chunkSize(size)
+	if !b.try(int64(size)) {
+		return nil
+	}
+	return p.make(b, size, class)
+}
+
+// chunkSize rounds a size up to that of a chunk, and names its class.
+func chunkSize(size int) (rounded, class int) {
+	size = max(size, minChunkBytes)
+	class = bits.Len(uint(size - 1))
+	if size <= maxPooledBytes {
+		size = 1 << class
+	}
+	return size, class
+}
+
+// make returns a chunk whose bytes are reserved.
+func (p *chunkPool) make(b budgets, size, class int) *chunk {
 	var c *chunk
 	if size <= maxPooledBytes {
 		c, _ = p.classes[class].Get().(*chunk)
@@ -85,7 +123,7 @@ func (p *chunkPool) borrow(ctx context.Context, b budgets, size int) (*chunk, er
 	}
 	c.charged = b
 	c.uses.Store(1)
-	return c, nil
+	return c
 }
 
 // release ends one use. The last one gives the bytes back to the budgets and the memory to the pool.

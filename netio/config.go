@@ -117,6 +117,9 @@ type Limits struct {
 	// UnackedWindow is how many publishes without ack of a stream may wait for a slot, 1,024 by default. Then
 	// the stream is not read and QUIC flow control paces the publisher.
 	UnackedWindow int
+	// ShedUnacked drops publishes without ack that find no slot, no bytes or no room in their tenant's quota, at once and counted. The
+	// default is that they wait, and their stream with them: QUIC flow control paces the publisher.
+	ShedUnacked bool
 	// ConnectionBytes and IngressBytes bound the publish bytes held for one connection (16 MiB) and in all
 	// (64 MiB), half of it for frames above 64 KiB. A stream that gets none is not read.
 	ConnectionBytes, IngressBytes int64

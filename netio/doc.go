@@ -52,6 +52,9 @@
 // A page that stream_read answers with has 4 MiB and 10,000 records at most and is cut to what fits a frame; pages hold 64 MiB
 // together, further reads wait, and a client has 10 s to take one.
 //
+// Publishes without ack wait at each of these bounds, or are dropped where Limits.ShedUnacked says so: counted by tenant, for which 1,024
+// accounts are kept and 100 names are told, and by stream.
+//
 // # Decisions
 //
 //   - Two transports per listening core, one on the shared port and one on a port of its own. Connection IDs carry the

@@ -29,13 +29,13 @@ type ingress struct {
 // ingressCounts are what an ingress counts as it works.
 type ingressCounts struct {
 	publishFrames, publishRecords, publishBytes uint64
-	acked, refused, dropped, json               uint64
+	acked, refused, dropped, shed, json         uint64
 }
 
 // ingressSeen is ingressCounts as other goroutines may read them, brought up to date once per pass.
 type ingressSeen struct {
 	publishFrames, publishRecords, publishBytes atomic.Uint64
-	acked, refused, dropped, json               atomic.Uint64
+	acked, refused, dropped, shed, json         atomic.Uint64
 	slotsInUse, slotsWaiting                    atomic.Int64
 	admitted, freedWhileWaiting                 atomic.Uint64
 }
@@ -215,6 +215,7 @@ func (in *ingress) publishCounts() {
 	seen.acked.Store(c.acked)
 	seen.refused.Store(c.refused)
 	seen.dropped.Store(c.dropped)
+	seen.shed.Store(c.shed)
 	seen.json.Store(c.json)
 	seen.slotsInUse.Store(int64(slots.InUse))
 	seen.slotsWaiting.Store(int64(slots.Waiting))

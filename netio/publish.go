@@ -95,7 +95,7 @@ func (r *run) add() *publish {
 func (r *run) Run(l *core.Loop) {
 	in, answers := r.stream.conn.ingress, &r.stream.answers
 	r.open = len(r.pubs) + 1 // one for this function, so that r is not recycled under it
-	in.stale = true // whoever waits is seen to wait
+	in.stale = true          // whoever waits is seen to wait
 	deadline := l.Now() + in.server.limits.QueueWait
 	for i := range r.pubs {
 		p := &r.pubs[i]
@@ -115,9 +115,16 @@ func (r *run) Run(l *core.Loop) {
 		if p.acked {
 			p.Append.Deadline = deadline
 		}
-		if in.slots.Acquire(l, &p.Waiter) {
+		switch {
+		case !p.acked && in.server.limits.ShedUnacked:
+			if !in.slots.TryAcquire(l, p.tenantID) {
+				in.shed(l, p)
+				continue
+			}
 			p.admitted(l)
-		} else if p.acked {
+		case in.slots.Acquire(l, &p.Waiter):
+			p.admitted(l)
+		case p.acked:
 			r.waiting++
 		}
 	}

@@ -42,8 +42,10 @@ type Server struct {
 	large   *budget     // of them, in chunks for large frames
 	pages   *budget     // bytes of pages that are read and not yet taken
 	chunks  chunkPool
-	runs    runPool
-	parcels sync.Pool
+
+	accounts accounts
+	runs     runPool
+	parcels  sync.Pool
 
 	tls  *tls.Config // of every socket, so that a session ticket is good at each
 	quic *quic.Config
@@ -114,6 +116,7 @@ func Listen(config Config) (*Server, error) {
 	for range listeners {
 		s.gates = append(s.gates, s.gate.forCore(s.group.Now))
 	}
+	s.accounts.init()
 	s.bytes = newBudget(s.limits.IngressBytes)
 	s.large = newBudget(s.limits.IngressBytes / 2)
 	s.pages = newBudget(pageBytes)

@@ -16,6 +16,7 @@ type serverCounts struct {
 	authTimeouts, authFailures                     atomic.Uint64
 	malformed, unknownFlags, oversized, slowFrames atomic.Uint64
 	subscribes, subscribeRefused                   atomic.Uint64
+	shedUnread                                     atomic.Uint64 // frames dropped before they were parsed
 }
 
 // eventCounts are the deliveries of one core's sessions, on a cache line of their own.
@@ -45,6 +46,7 @@ type Stats struct {
 	AuthTimeouts, AuthFailures                                 uint64
 	PublishFrames, PublishRecords, PublishBytes                uint64 // appended; bytes of payload
 	PublishAcked, PublishRefused, PublishDropped               uint64 // frames answered ok, answered with an error, unacked and not appended
+	PublishShed                                                uint64 // frames without ack dropped at the door, of Limits.ShedUnacked; in PublishDropped, too
 	JSONPublishes                                              uint64
 	MalformedFrames, UnknownFlags, OversizedFrames, SlowFrames uint64
 	WaitersAdmitted, SlotsFreedWhileWaiting                    uint64
@@ -55,6 +57,8 @@ type Stats struct {
 	SendRetries, KernelDrops                                   uint64
 	ReadBufferBytes, WriteBufferBytes                          int // granted by the kernel, smallest of the sockets
 	GRO, GSO, Steered                                          bool
+
+	Tenants []TenantStats // those with something to tell, by name
 }
 
 // Stats is a snapshot of the server's counters. The counters rise only; gauges are named in Stats.
@@ -99,12 +103,17 @@ func (s *Server) Stats() Stats {
 		st.PublishAcked += seen.acked.Load()
 		st.PublishRefused += seen.refused.Load()
 		st.PublishDropped += seen.dropped.Load()
+		st.PublishShed += seen.shed.Load()
 		st.JSONPublishes += seen.json.Load()
 		st.SlotsInUse += seen.slotsInUse.Load()
 		st.SlotsWaiting += seen.slotsWaiting.Load()
 		st.WaitersAdmitted += seen.admitted.Load()
 		st.SlotsFreedWhileWaiting += seen.freedWhileWaiting.Load()
 	}
+	shed := c.shedUnread.Load()
+	st.PublishDropped += shed
+	st.PublishShed += shed
+	st.Tenants = s.accounts.stats()
 	s.addSocketStats(&st)
 	return st
 }

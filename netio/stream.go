@@ -43,6 +43,7 @@ type stream struct {
 	authenticated atomic.Bool // read by drain
 	tenant        string
 	tenantID      uint64 // of tenant, for the fair order at the slots
+	account       *account
 	flags         wire.Flags
 	features      wire.Features
 
@@ -111,6 +112,9 @@ func (st *stream) read() {
 	}
 	st.post()
 	st.finish()
+	if st.account != nil {
+		st.conn.server.accounts.leave(st.account)
+	}
 }
 
 // readAuth reads and takes exactly one frame, so that what follows is read with chunks.
@@ -178,6 +182,9 @@ func (st *stream) readFrames() error {
 			if c, err = st.borrow(size); err != nil {
 				return err
 			}
+			if c == nil {
+				continue
+			}
 			have = copy(c.buf, st.carry)
 			st.carry = st.carry[:0]
 		}
@@ -213,6 +220,11 @@ func (st *stream) readFrames() error {
 			if c, err = st.borrow(size); err != nil {
 				return err
 			}
+			if c == nil {
+				part.stop()
+				have = 0
+				continue
+			}
 			have = copy(c.buf, st.carry)
 			st.carry = nil
 			part.hold(st, need, isNew)
@@ -232,9 +244,19 @@ func nextSize(size, have, need int) int {
 	return max(min(size, maxPooledBytes), need)
 }
 
+// borrow waits for a chunk. In its place it returns none when the next frame was shed.
 func (st *stream) borrow(size int) (*chunk, error) {
 	c := st.conn
-	return c.server.chunks.borrow(c.quic.Context(), budgets{conn: c.bytes, large: c.server.large, all: c.server.bytes}, size)
+	b := budgets{conn: c.bytes, large: c.server.large, all: c.server.bytes}
+	if c.server.limits.ShedUnacked {
+		if got := c.server.chunks.tryBorrow(b, size); got != nil {
+			return got, nil
+		}
+		if shed, err := st.shedNext(); shed || err != nil {
+			return nil, err
+		}
+	}
+	return c.server.chunks.borrow(c.quic.Context(), b, size)
 }
 
 // A partTimer ends a stream that keeps a part of a frame in a chunk for too long, which is room that others wait for. Its reader

@@ -149,6 +149,7 @@ func (in *ingress) refuse(l *core.Loop, p *publish, why *refusal) {
 	in.slots.Cancel(&p.Waiter)
 	p.waitsNoMore()
 	p.failed = why
+	p.run.stream.account.counts.queueRefused.Add(1)
 	if p.Idempotent {
 		p.run.stream.answers.refuse(p)
 		// Those with a slot already are of other shards: a tenant's publishes get theirs in order.

@@ -34,6 +34,9 @@ func checkName(what, name string) error {
 	return nil
 }
 
+// ValidName reports whether something of the catalog can have the name.
+func ValidName(name string) bool { return checkName("", name) == nil }
+
 func firstRune(s string) rune {
 	for _, r := range s {
 		return r

@@ -131,7 +131,18 @@ type Stream struct {
 	settings atomic.Pointer[Settings]
 	gone     atomic.Bool
 	unburied atomic.Int32 // shards that their lanes still have to delete
+
+	shedFrames, shedRecords atomic.Uint64
 }
+
+// CountShed counts a publish without ack that was dropped before it reached its shard. Any goroutine may call it.
+func (s *Stream) CountShed(records uint32) {
+	s.shedFrames.Add(1)
+	s.shedRecords.Add(uint64(records))
+}
+
+// Shed returns how many publishes were dropped so since the broker started, and how many records they held.
+func (s *Stream) Shed() (frames, records uint64) { return s.shedFrames.Load(), s.shedRecords.Load() }
 
 // Settings are the fields of a StreamConfig that a Patch changes.
 type Settings struct {

@@ -42,7 +42,9 @@ type Stream struct {
 	Region            string     `json:"region,omitempty"`
 	Routing           string     `json:"routing,omitempty"` // jump_hash; absent: modulo
 	OnSlow            string     `json:"on_slow"`
-	FsyncMode         string     `json:"fsync_mode,omitempty"` // of a durable stream
+	FsyncMode         string     `json:"fsync_mode,omitempty"`  // of a durable stream
+	ShedFrames        uint64     `json:"shed_frames,omitempty"` // publishes without ack dropped at the door since the start, and their records
+	ShedRecords       uint64     `json:"shed_records,omitempty"`
 }
 
 // Retention is the JSON of what a stream keeps. An absent bound is the broker's setting.
@@ -363,6 +365,7 @@ func streamJSON(s *replicate.Stream) Stream {
 	if c.Routing != wire.RoutingModulo {
 		answer.Routing = c.Routing.String()
 	}
+	answer.ShedFrames, answer.ShedRecords = s.Shed()
 	if c.Durable {
 		answer.FsyncMode = settings.FsyncMode.String()
 	}

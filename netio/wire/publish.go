@@ -92,25 +92,10 @@ func (p *Publish) Parse(flags Flags, body []byte) error {
 		return kindError(flags, FramePublish)
 	}
 	r := reader{b: body}
-	if flags&FlagPublishAcked != 0 {
-		p.RequestID = r.uint64("request_id")
-		mode := r.uint8("ack_mode")
-		p.AckMode = AckMode(mode)
-		if r.bad == "" && p.AckMode != AckPerMessage && p.AckMode != AckPerBatch {
-			return fmt.Errorf("%w: ack_mode %d, want 1 (per_message) or 2 (per_batch)", ErrMalformed, mode)
-		}
+	r.publishHead(p)
+	if flags&FlagPublishAcked != 0 && r.bad == "" && p.AckMode != AckPerMessage && p.AckMode != AckPerBatch {
+		return fmt.Errorf("%w: ack_mode %d, want 1 (per_message) or 2 (per_batch)", ErrMalformed, p.AckMode)
 	}
-	if flags&FlagPublishIdempotent != 0 {
-		p.ProducerID = r.uint64("producer_id")
-		p.Sequence = r.uint64("sequence")
-	}
-	if flags&FlagPublishKeyed != 0 {
-		p.Key = r.bytes16("key")
-	}
-	p.Tenant = r.bytes16("tenant_id")
-	p.Namespace = r.bytes16("namespace")
-	p.Stream = r.bytes16("stream")
-	p.Count = r.uint32("count")
 	if r.bad != "" {
 		return r.err()
 	}
@@ -123,6 +108,34 @@ func (p *Publish) Parse(flags Flags, body []byte) error {
 	}
 	p.Records = r.b[:n:n]
 	return nil
+}
+
+// PublishScope reads the names and the count at the front of the body of a publish frame, of which the rest need not be there. ok is false
+// when even these are not. Names and Key are slices of body; Records is left empty.
+func PublishScope(flags Flags, body []byte) (p Publish, ok bool) {
+	p = Publish{Flags: flags}
+	r := reader{b: body}
+	r.publishHead(&p)
+	return p, r.bad == "" && flags.Kind() == FramePublish
+}
+
+// publishHead reads what comes before the records.
+func (r *reader) publishHead(p *Publish) {
+	if p.Flags&FlagPublishAcked != 0 {
+		p.RequestID = r.uint64("request_id")
+		p.AckMode = AckMode(r.uint8("ack_mode"))
+	}
+	if p.Flags&FlagPublishIdempotent != 0 {
+		p.ProducerID = r.uint64("producer_id")
+		p.Sequence = r.uint64("sequence")
+	}
+	if p.Flags&FlagPublishKeyed != 0 {
+		p.Key = r.bytes16("key")
+	}
+	p.Tenant = r.bytes16("tenant_id")
+	p.Namespace = r.bytes16("namespace")
+	p.Stream = r.bytes16("stream")
+	p.Count = r.uint32("count")
 }
 
 // FrameBytes returns the size of the frame that AppendPublish writes, header included.
