@@ -177,6 +177,7 @@ func (b *Broker) start(ctx context.Context) (err error) {
 		TokenKey:       b.id.tokenKey,
 		Authenticate:   authenticateAny,
 		Limits:         c.Limits,
+		Quotas:         c.Quotas,
 		DrainLinger:    c.DrainLinger,
 		Rand:           rand.Reader,
 		Logger:         c.Logger,
@@ -191,6 +192,7 @@ func (b *Broker) start(ctx context.Context) (err error) {
 			DefaultOnSlow: c.SubQueuePolicy,
 			Readiness:     b.readiness,
 			WriteMetrics:  b.WriteMetrics,
+			Quotas:        b.server,
 			Logger:        c.Logger,
 		})
 		if err != nil {

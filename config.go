@@ -31,6 +31,12 @@ const (
 // Limits bounds what clients can make a broker hold. The zero value of each field is its default.
 type Limits = netio.Limits
 
+// Quota bounds what a tenant publishes to a broker; QuotaConfig is the quotas it starts with.
+type (
+	Quota       = netio.Quota
+	QuotaConfig = netio.QuotaConfig
+)
+
 // Bounds that are not in netio.
 const (
 	maxCores     = 64
@@ -117,6 +123,9 @@ type Config struct {
 	DrainLinger time.Duration
 	// Limits bounds what clients can make the broker hold.
 	Limits Limits
+	// Quotas bounds what each tenant publishes, on this broker [tenant_publish_...]. The admin listener can change them; what it sets is
+	// forgotten when the broker ends.
+	Quotas QuotaConfig
 	// SubQueuePolicy is the rule for a full subscriber queue of in-memory streams that name none, and of those made by
 	// first use: DropNew, DropOld or Block [sub_queue_policy].
 	SubQueuePolicy Policy
@@ -224,7 +233,7 @@ func (c Config) check() (checkedConfig, error) {
 	if c.SubQueuePolicy > Block {
 		bad("sub_queue_policy is %s, which in-memory streams cannot have; give drop_new, drop_old or block", c.SubQueuePolicy)
 	}
-	problems = append(problems, c.Limits.Validate(), c.checkDelivery(), c.checkLog())
+	problems = append(problems, c.Limits.Validate(), c.Quotas.Validate(), c.checkDelivery(), c.checkLog())
 	return checked, errors.Join(problems...)
 }
 

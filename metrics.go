@@ -94,6 +94,9 @@ func (b *Broker) writeMetrics(w io.Writer) {
 		}
 		tenant("felix_tenant_publish_queue_full_total", "refused", t.QueueRefused)
 		tenant("felix_tenant_publish_queue_full_total", "dropped", t.QueueShed)
+		tenant("felix_tenant_publish_throttled_total", "refused", t.QuotaRefused)
+		tenant("felix_tenant_publish_throttled_total", "waited", t.QuotaWaited)
+		tenant("felix_tenant_publish_throttled_total", "dropped", t.QuotaShed)
 	}
 	counter("felix_publish_records_total", s.PublishRecords)
 	counter("felix_publish_bytes_total", s.PublishBytes)

@@ -3,6 +3,7 @@ package felix
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,5 +56,37 @@ func wantRecords(t *testing.T, ctx context.Context, c *client.Client, stream str
 		if err != nil || string(m.Data) != fmt.Sprintf("record %d", i) || m.Offset != client.Offset(i) {
 			t.Fatalf("record %d: %q at %d, %v", i, m.Data, m.Offset, err)
 		}
+	}
+}
+
+// TestClientWaitsForItsQuota publishes beyond a quota: the client waits as long as it is told and everything arrives once.
+func TestClientWaitsForItsQuota(t *testing.T) {
+	b := mustStart(t, Config{Admin: "127.0.0.1:0", Quotas: QuotaConfig{Default: Quota{MsgsPerSec: 50}, Burst: time.Millisecond}})
+	ctx := testContext(t)
+	if err := b.CreateStream(ctx, StreamConfig{Name: "orders"}); err != nil {
+		t.Fatal(err)
+	}
+	c := mustDial(t, b, client.WithReconnect(client.ReconnectPolicy{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}))
+	began := time.Now()
+	const n = 10
+	for i := range n { // the client sends a publish at most 5 times: its own backoff of 1 ms would give up
+		if _, err := c.Publish(ctx, "orders", fmt.Appendf(nil, "record %d", i)); err != nil {
+			t.Fatalf("record %d: %v", i, err)
+		}
+	}
+	if took, least := time.Since(began), (n-1)*20*time.Millisecond-time.Millisecond; took < least {
+		t.Errorf("%d records within %v, the quota allows them in %v", n, took, least)
+	}
+	wantRecords(t, ctx, c, "orders", n)
+	s := b.Stats()
+	if len(s.Tenants) != 1 || s.Tenants[0].Tenant != DefaultName || s.Tenants[0].QuotaRefused == 0 || s.PublishRecords != n {
+		t.Errorf("tenants %+v, %d records", s.Tenants, s.PublishRecords)
+	}
+	_, text := get(t, b, "/metrics")
+	if want := fmt.Sprintf("felix_tenant_publish_throttled_total{tenant=\"default\",action=\"refused\"} %d\n", s.Tenants[0].QuotaRefused); !strings.Contains(text, want) {
+		t.Errorf("the metrics lack %s", want)
+	}
+	if status, body := get(t, b, "/v1/tenants/default/quota"); status != 200 || !strings.Contains(body, `"msgs_per_sec":50,"from":"default"`) {
+		t.Errorf("%d %s", status, body)
 	}
 }

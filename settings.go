@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"felix/netio"
 	"felix/netio/udp"
 	"felix/replicate"
 )
@@ -157,6 +158,14 @@ func limitSettings() []Setting {
 			func(c *Config) *int64 { return &c.Limits.IngressBytes }).env("FELIX_BROKER_PUBLISH_INFLIGHT_BYTES"),
 		size("publish_conn_inflight_bytes", "16 MiB", 1<<10, 1<<40, "of them for one connection, at least max_frame_bytes",
 			func(c *Config) *int64 { return &c.Limits.ConnectionBytes }).env("FELIX_BROKER_PUBLISH_CONN_INFLIGHT_BYTES"),
+		size("tenant_publish_bytes_per_sec", "0", 0, netio.MaxQuota, "what each tenant may publish to this broker; beyond it acked publishes are refused (tenant_quota, with a time to wait) and others wait; 0 = no bound",
+			func(c *Config) *int64 { return &c.Quotas.Default.BytesPerSec }),
+		number("tenant_publish_msgs_per_sec", "0", 0, netio.MaxQuota, "the same in records",
+			func(c *Config) *int64 { return &c.Quotas.Default.MsgsPerSec }),
+		quotas("tenant_publish_quotas", "", "quotas of single tenants in place of these; PUT /v1/tenants/T/quota on the admin listener changes one until the broker ends",
+			func(c *Config) *map[string]Quota { return &c.Quotas.Tenants }),
+		duration("tenant_publish_burst_ms", "1000", time.Millisecond, 1, 3_600_000, "how much of its rate a tenant may use at once, as time; a larger batch goes through with an overdraft of at most 5 s",
+			func(c *Config) *time.Duration { return &c.Quotas.Burst }),
 		number("pub_queue_depth", "512", 1, 1<<20, "publish frames in work for each core; further ones wait",
 			func(c *Config) *int { return &c.Limits.Slots }).env("FELIX_BROKER_PUB_QUEUE_DEPTH"),
 		size("initial_stream_window", "16 KiB", 1<<10, 1<<30, "receive window of a new stream",

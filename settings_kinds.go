@@ -21,14 +21,14 @@ func text(key, standard, bounds, help string, field func(*Config) *string) Setti
 }
 
 // number is a whole number from low to high.
-func number(key, standard string, low, high int, help string, field func(*Config) *int) Setting {
+func number[T int | int64](key, standard string, low, high int, help string, field func(*Config) *T) Setting {
 	bounds := fmt.Sprintf("%d to %d", low, high)
 	return Setting{Key: key, Default: standard, Bounds: bounds, Help: help, set: func(c *Config, value string) error {
 		n, err := strconv.Atoi(value)
 		if err != nil || n < low || n > high {
 			return fmt.Errorf("give a number from %s", bounds)
 		}
-		*field(c) = n
+		*field(c) = T(n)
 		return nil
 	}}
 }
@@ -138,6 +138,32 @@ func toggle(key, standard, help string, field func(*Config) *Toggle) Setting {
 type word[T any] struct {
 	text  string
 	value T
+}
+
+// quotas is a comma-separated list of tenant=bytes/records, per second.
+func quotas(key, standard, help string, field func(*Config) *map[string]Quota) Setting {
+	return Setting{Key: key, Default: standard, Bounds: "tenant=bytes/records, ...", Help: help, set: func(c *Config, value string) error {
+		if value == "" {
+			*field(c) = nil
+			return nil
+		}
+		list := map[string]Quota{}
+		for word := range strings.SplitSeq(value, ",") {
+			tenant, quota, _ := strings.Cut(strings.TrimSpace(word), "=")
+			bytes, msgs, ok := strings.Cut(quota, "/")
+			n, err := parseSize(bytes)
+			m, err2 := strconv.ParseInt(msgs, 10, 64)
+			if !ok || tenant == "" || err != nil || err2 != nil {
+				return fmt.Errorf("%q is no quota: give tenant=bytes/records for each tenant with commas between them, for example orders=10MiB/5000,audit=0/100, where 0 bounds nothing", word)
+			}
+			if _, twice := list[tenant]; twice {
+				return fmt.Errorf("tenant %s stands there twice", tenant)
+			}
+			list[tenant] = Quota{BytesPerSec: n, MsgsPerSec: m}
+		}
+		*field(c) = list
+		return nil
+	}}
 }
 
 // choice is one of a few words.

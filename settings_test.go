@@ -174,15 +174,21 @@ func TestSettingsTakeEffect(t *testing.T) {
 		"unacked_window":                  {"9", func(c Config) bool { return c.Limits.UnackedWindow == 9 }},
 		"publish_inflight_bytes":          {"32 MiB", func(c Config) bool { return c.Limits.IngressBytes == 32<<20 }},
 		"publish_conn_inflight_bytes":     {"17 MiB", func(c Config) bool { return c.Limits.ConnectionBytes == 17<<20 }},
-		"pub_queue_depth":                 {"9", func(c Config) bool { return c.Limits.Slots == 9 }},
-		"initial_stream_window":           {"32 KiB", func(c Config) bool { return c.Limits.InitialStreamWindow == 32<<10 }},
-		"initial_conn_window":             {"64 KiB", func(c Config) bool { return c.Limits.InitialConnectionWindow == 64<<10 }},
-		"max_stream_window":               {"1 MiB", func(c Config) bool { return c.Limits.MaxStreamWindow == 1<<20 }},
-		"max_conn_window":                 {"2 MiB", func(c Config) bool { return c.Limits.MaxConnectionWindow == 2<<20 }},
-		"event_batch_max_events":          {"9", func(c Config) bool { return c.Delivery.FrameRecords == 9 }},
-		"event_batch_max_bytes":           {"8 KiB", func(c Config) bool { return c.Delivery.FrameBytes == 8<<10 }},
-		"replay_ring_max_records":         {"9", func(c Config) bool { return c.Delivery.RingRecords == 9 }},
-		"replay_ring_max_bytes":           {"1 MiB", func(c Config) bool { return c.Delivery.RingBytes == 1<<20 }},
+		"tenant_publish_bytes_per_sec":    {"1 MiB", func(c Config) bool { return c.Quotas.Default.BytesPerSec == 1<<20 }},
+		"tenant_publish_msgs_per_sec":     {"9", func(c Config) bool { return c.Quotas.Default.MsgsPerSec == 9 }},
+		"tenant_publish_quotas": {"a=1 MiB/9, b=0/0", func(c Config) bool {
+			return len(c.Quotas.Tenants) == 2 && c.Quotas.Tenants["a"] == Quota{BytesPerSec: 1 << 20, MsgsPerSec: 9}
+		}},
+		"tenant_publish_burst_ms": {"9", func(c Config) bool { return c.Quotas.Burst == 9*time.Millisecond }},
+		"pub_queue_depth":         {"9", func(c Config) bool { return c.Limits.Slots == 9 }},
+		"initial_stream_window":   {"32 KiB", func(c Config) bool { return c.Limits.InitialStreamWindow == 32<<10 }},
+		"initial_conn_window":     {"64 KiB", func(c Config) bool { return c.Limits.InitialConnectionWindow == 64<<10 }},
+		"max_stream_window":       {"1 MiB", func(c Config) bool { return c.Limits.MaxStreamWindow == 1<<20 }},
+		"max_conn_window":         {"2 MiB", func(c Config) bool { return c.Limits.MaxConnectionWindow == 2<<20 }},
+		"event_batch_max_events":  {"9", func(c Config) bool { return c.Delivery.FrameRecords == 9 }},
+		"event_batch_max_bytes":   {"8 KiB", func(c Config) bool { return c.Delivery.FrameBytes == 8<<10 }},
+		"replay_ring_max_records": {"9", func(c Config) bool { return c.Delivery.RingRecords == 9 }},
+		"replay_ring_max_bytes":   {"1 MiB", func(c Config) bool { return c.Delivery.RingBytes == 1<<20 }},
 	}
 	for _, s := range Settings() {
 		test, ok := tests[s.Key]

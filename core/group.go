@@ -99,6 +99,9 @@ type Group struct {
 	running sync.WaitGroup
 }
 
+// NowOffCore returns the time on the group's clock. It reads the clock; on a loop use Loop.Now.
+func (g *Group) NowOffCore() time.Duration { return g.cfg.Now() }
+
 // NewGroup makes the loops; none runs until Start. It fails when cfg is not valid, naming every
 // problem, or when the CPUs to pin to cannot be had.
 func NewGroup(cfg Config) (*Group, error) {
@@ -165,9 +168,6 @@ func (g *Group) chooseCPUs() error {
 	}
 	return nil
 }
-
-// Now reads the group's clock. It may be called from any goroutine; code on a loop has Loop.Now.
-func (g *Group) Now() time.Duration { return g.cfg.Now() }
 
 // Loops returns the loops by ID. The slice is the group's own: do not change it.
 func (g *Group) Loops() []*Loop { return g.loops }

@@ -51,6 +51,8 @@ type Config struct {
 	Authenticate func(tenant, token string) error
 
 	Limits Limits
+	// Quotas bounds what tenants publish. It can be changed while the server runs: SetQuota.
+	Quotas QuotaConfig
 
 	// Rand makes producer ids. Nil means crypto/rand.
 	Rand io.Reader

@@ -52,6 +52,9 @@
 // A page that stream_read answers with has 4 MiB and 10,000 records at most and is cut to what fits a frame; pages hold 64 MiB
 // together, further reads wait, and a client has 10 s to take one.
 //
+// A publish has, in this order: bytes of its connection, bytes of the process, its tenant's quota (quota.go: a token bucket that all cores share,
+// one look at a pointer where there is none), a slot. Beyond the quota acked ones are refused with the time to wait; for others the
+// reader stops without a chunk (meter.go). Quotas set at run time are forgotten when the process ends.
 // Publishes without ack wait at each of these bounds, or are dropped where Limits.ShedUnacked says so: counted by tenant, for which 1,024
 // accounts are kept and 100 names are told, and by stream.
 //
@@ -69,5 +72,5 @@
 //   - The live_offset clients are told is 2^52 above the tail (wire.LiveOffsetUnreached): published clients then leave pacing to QUIC
 //     flow control and the broker's queue decides what a slow subscriber gets. WIRE section 9 has the reasons.
 //
-// Start reading at Server.Listen, then conn.go, stream.go, publish.go, ingress.go, subscribe.go.
+// Start reading at Server.Listen, then conn.go, stream.go, door.go, publish.go, ingress.go, waits.go, subscribe.go.
 package netio

@@ -20,6 +20,14 @@ func (st *stream) publishFrame(c *chunk, flags wire.Flags, body []byte) error {
 	if st.send == nil && f.Acked() {
 		return errEndStream // there is nowhere to answer
 	}
+	if !f.Acked() {
+		if dropped, err := st.meterUnacked(len(body), f.Count, false); dropped || err != nil {
+			if dropped {
+				st.shedOverQuota(f.Tenant, f.Namespace, f.Stream, f.Count)
+			}
+			return err
+		}
+	}
 	p, err := st.entry(c, f.Acked())
 	if err != nil {
 		return err
@@ -28,6 +36,9 @@ func (st *stream) publishFrame(c *chunk, flags wire.Flags, body []byte) error {
 	p.Records, p.Count = f.Records, f.Count
 	p.Idempotent, p.ProducerID, p.Sequence = f.Idempotent(), f.ProducerID, f.Sequence
 	p.Shard, p.failed = st.route(f.Tenant, f.Namespace, f.Stream, f.Key, f.HasKey(), 0, false)
+	if p.acked && p.failed == nil {
+		p.failed = st.meterAcked(len(body), f.Count)
+	}
 	st.keepSequence(p, f.Tenant, f.Namespace, f.Stream, f.Key)
 	return nil
 }
@@ -162,6 +173,14 @@ func (st *stream) publishMessage(c *chunk, m *wire.PublishBatch) error {
 	if acked && !m.HasRequestID {
 		return st.refuse(wire.CodeInvalidRequest, "an acked publish needs a request_id")
 	}
+	if !acked {
+		if dropped, err := st.meterUnacked(len(m.Records), m.Count, true); dropped || err != nil {
+			if dropped {
+				st.shedOverQuota([]byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream), m.Count)
+			}
+			return err
+		}
+	}
 	p, err := st.entry(c, acked)
 	if err != nil {
 		return err
@@ -169,6 +188,9 @@ func (st *stream) publishMessage(c *chunk, m *wire.PublishBatch) error {
 	p.json, p.requestID = true, m.RequestID
 	p.Records, p.Count = m.Records, m.Count
 	p.Shard, p.failed = st.route([]byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream), m.Key, m.HasKey, m.Shard, m.HasShard)
+	if acked && p.failed == nil {
+		p.failed = st.meterAcked(len(m.Records), m.Count)
+	}
 	return nil
 }
 
@@ -181,6 +203,9 @@ func (st *stream) publishIdempotent(c *chunk, m *wire.PublishIdempotent) error {
 	p.Records, p.Count = m.Records, m.Count
 	p.Idempotent, p.ProducerID, p.Sequence = true, m.ProducerID, m.Sequence
 	p.Shard, p.failed = st.route([]byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream), m.Key, m.HasKey, m.Shard, m.HasShard)
+	if p.failed == nil {
+		p.failed = st.meterAcked(len(m.Records), m.Count)
+	}
 	st.keepSequence(p, []byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream), m.Key)
 	return nil
 }

@@ -114,9 +114,11 @@ func Listen(config Config) (*Server, error) {
 	}
 	s.gate = newGate(s.limits)
 	for range listeners {
-		s.gates = append(s.gates, s.gate.forCore(s.group.Now))
+		s.gates = append(s.gates, s.gate.forCore(s.group.NowOffCore))
 	}
-	s.accounts.init()
+	if err := s.accounts.init(config.Quotas, s.group.NowOffCore); err != nil {
+		return nil, err
+	}
 	s.bytes = newBudget(s.limits.IngressBytes)
 	s.large = newBudget(s.limits.IngressBytes / 2)
 	s.pages = newBudget(pageBytes)

@@ -75,7 +75,7 @@ func TestShedWithoutBytes(t *testing.T) {
 // Names are kept apart up to a bound; what is counted is never lost and never falls.
 func TestAccountsAreBounded(t *testing.T) {
 	var a accounts
-	a.init()
+	a.init(QuotaConfig{}, nil)
 	total := func() (n uint64) {
 		for _, s := range a.stats() {
 			n += s.QueueShed

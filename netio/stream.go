@@ -42,8 +42,9 @@ type stream struct {
 	// Who it is and what it can read; fixed by its auth.
 	authenticated atomic.Bool // read by drain
 	tenant        string
-	tenantID      uint64 // of tenant, for the fair order at the slots
-	account       *account
+	tenantID      uint64   // of tenant, for the fair order at the slots
+	account       *account // of tenant
+	meter         meter
 	flags         wire.Flags
 	features      wire.Features
 
@@ -59,7 +60,8 @@ type stream struct {
 
 	acked, unacked window
 	answers        answers
-	drained        atomic.Bool // stop at the next frame boundary
+	drained        atomic.Bool   // stop at the next frame boundary
+	stop           chan struct{} // closed with it
 }
 
 type width struct {
@@ -84,13 +86,15 @@ func newStream(c *conn, recv receiver, send *quic.Stream) *stream {
 		acked:   newWindow(c.server.window()),
 		unacked: newWindow(c.server.limits.UnackedWindow),
 	}
-	st.answers.ended = make(chan struct{})
+	st.answers.ended, st.stop = make(chan struct{}), make(chan struct{})
 	return st
 }
 
 // drain makes the reader stop at the next frame boundary. It may be called from any goroutine.
 func (st *stream) drain() {
-	st.drained.Store(true)
+	if !st.drained.Swap(true) {
+		close(st.stop)
+	}
 	// A stream that has not authenticated goes on, to be told that the broker drains; when it authenticates at this
 	// moment, it sees drained.
 	if st.authenticated.Load() {
@@ -156,6 +160,8 @@ func (st *stream) readFrames() error {
 		have int // c.buf[:have] has not been parsed
 		size = minChunkBytes
 		part partTimer
+		upTo int   // byte of c.buf up to which it is read
+		end  error // of the stream, which came with what is carried
 	)
 	defer part.stop()
 	defer func() {
@@ -164,36 +170,55 @@ func (st *stream) readFrames() error {
 		}
 	}()
 	for {
-		if st.drained.Load() {
+		if st.drained.Load() && !st.meter.parked {
 			return errEndStream
 		}
+		whole := false // a frame is carried, so that there is nothing to wait for
 		if c == nil {
 			// Waiting at a frame boundary, or within the carried start of a frame: without a chunk.
-			var one [1]byte
-			if _, err := st.recv.Peek(one[:]); err != nil {
-				if errors.Is(err, io.EOF) {
-					// quic-go (v0.65.0) counts the stream as read to its end, and gives its credit back, only once Read has
-					// returned the end; Peek does not.
-					st.recv.Read(one[:])
+			if !st.meter.parked {
+				if err := st.peek(); err != nil {
+					return st.ended(err, len(st.carry))
 				}
-				return st.ended(err, len(st.carry))
 			}
-			var err error
-			if c, err = st.borrow(size); err != nil {
+			frame, err := st.meterNext()
+			if err != nil {
+				return err
+			}
+			want := size
+			if frame > 0 {
+				want = max(frame, minChunkBytes)
+			}
+			if c, err = st.borrow(want); err != nil {
 				return err
 			}
 			if c == nil {
 				continue
 			}
+			upTo = len(c.buf)
+			if frame > 0 {
+				upTo, whole = want, frame <= len(st.carry)
+			}
 			have = copy(c.buf, st.carry)
 			st.carry = st.carry[:0]
 		}
-		n, readErr := st.recv.Read(c.buf[have:])
-		have += n
+		readErr := end
+		if !whole {
+			var n int
+			n, readErr = st.recv.Read(c.buf[have:upTo])
+			have += n
+		}
 		rest, need, err := st.parse(c, c.buf[:have])
 		st.post()
 		if err != nil {
 			return err
+		}
+		if st.meter.parked {
+			part.stop()
+			st.carry = append(st.carry[:0], rest...)
+			c.release()
+			c, have, end = nil, 0, readErr
+			continue
 		}
 		if readErr != nil {
 			return st.ended(readErr, len(rest))
@@ -208,7 +233,7 @@ func (st *stream) readFrames() error {
 		case c.alone() && need <= len(c.buf):
 			have = copy(c.buf, rest)
 			part.hold(st, need, isNew)
-		case len(rest) <= carriedBytes && need <= maxReadChunkBytes:
+		case len(rest) <= carriedBytes && (need <= maxReadChunkBytes || st.meter.on):
 			part.stop()
 			st.carry = append(st.carry[:0], rest...)
 			c.release()
@@ -225,11 +250,23 @@ func (st *stream) readFrames() error {
 				have = 0
 				continue
 			}
-			have = copy(c.buf, st.carry)
+			have, upTo = copy(c.buf, st.carry), len(c.buf)
 			st.carry = nil
 			part.hold(st, need, isNew)
 		}
 	}
+}
+
+// peek waits for a byte.
+func (st *stream) peek() error {
+	var one [1]byte
+	_, err := st.recv.Peek(one[:])
+	if errors.Is(err, io.EOF) {
+		// quic-go (v0.65.0) counts the stream as read to its end, and gives its credit back, only once Read has returned the
+		// end; Peek does not.
+		st.recv.Read(one[:])
+	}
+	return err
 }
 
 // nextSize is the size of the next chunk, after a read that filled have bytes of one: larger when it was full, smaller
@@ -316,7 +353,8 @@ func (st *stream) parse(c *chunk, b []byte) (rest []byte, need int, err error) {
 		if !ok {
 			return b, wire.HeaderBytes + int(h.Length), nil
 		}
-		b = rest
+		frame := b
+		b, st.meter.left = rest, len(frame)
 		switch h.Flags.Kind() {
 		case wire.FramePublish:
 			err = st.publishFrame(c, h.Flags, body)
@@ -324,6 +362,9 @@ func (st *stream) parse(c *chunk, b []byte) (rest []byte, need int, err error) {
 			err = st.message(c, body)
 		default:
 			err = st.unknownFlags(h, body)
+		}
+		if err == errPark {
+			return frame, wire.HeaderBytes + int(h.Length), nil
 		}
 		if err != nil {
 			return nil, 0, err

@@ -46,6 +46,8 @@ type Config struct {
 	Readiness func() Readiness
 	// WriteMetrics writes Prometheus text.
 	WriteMetrics func(w io.Writer)
+	// Quotas are what /v1/tenants/T/quota reads and changes.
+	Quotas Quotas
 	// Logger gets what goes wrong inside net/http. Nil means none.
 	Logger *slog.Logger
 }
@@ -143,6 +145,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/debug/pprof/trace", methods{http.MethodGet: profile(pprof.Trace)})
 	mux.Handle("/v1/tenants", methods{http.MethodGet: s.listTenants, http.MethodPost: s.createTenant})
 	mux.Handle("/v1/tenants/{tenant}", methods{http.MethodGet: s.getTenant, http.MethodDelete: s.deleteTenant})
+	mux.Handle("/v1/tenants/{tenant}/quota", methods{http.MethodGet: s.getQuota, http.MethodPut: s.putQuota, http.MethodDelete: s.deleteQuota})
 	const namespaces = "/v1/tenants/{tenant}/namespaces"
 	mux.Handle(namespaces, methods{http.MethodGet: s.listNamespaces, http.MethodPost: s.createNamespace})
 	mux.Handle(namespaces+"/{namespace}", methods{http.MethodGet: s.getNamespace, http.MethodDelete: s.deleteNamespace})
@@ -194,7 +197,7 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var allowed []string
-	for _, known := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+	for _, known := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		if _, ok := m[known]; ok {
 			allowed = append(allowed, known)
 		}
@@ -210,7 +213,7 @@ func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	io.WriteString(w, "felix\n\n/live\n/ready\n/metrics\n/debug/pprof/\n/v1/tenants\n"+
-		"/v1/tenants/default/namespaces\n/v1/tenants/default/namespaces/default/streams\n")
+		"/v1/tenants/default/quota\n/v1/tenants/default/namespaces\n/v1/tenants/default/namespaces/default/streams\n")
 }
 
 func (s *Server) live(w http.ResponseWriter, r *http.Request) {

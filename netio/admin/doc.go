@@ -10,6 +10,7 @@
 //	GET /metrics               Prometheus text
 //	GET /debug/pprof/          profiles
 //	/v1/tenants[/T]            GET, POST, DELETE
+//	/v1/tenants/T/quota        GET, PUT, DELETE; kept in memory, until the broker ends
 //	/v1/tenants/T/namespaces[/N]                GET, POST, DELETE
 //	/v1/tenants/T/namespaces/N/streams[/S]      GET, POST, PATCH, DELETE
 //

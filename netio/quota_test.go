@@ -1,0 +1,288 @@
+package netio
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"felix/fanout"
+	"felix/netio/wire"
+)
+
+// clock is a clock that the test moves.
+type clock struct{ at time.Duration }
+
+func (c *clock) now() time.Duration { return c.at }
+
+// A tenant gets its burst and then its rate; a batch that is larger goes through, with an overdraft that is bounded.
+func TestQuotaRates(t *testing.T) {
+	c := &clock{at: time.Hour}
+	q := newQuota(Quota{MsgsPerSec: 10}, time.Second, c.now)
+	got := 0
+	for range 100 {
+		if q.try(0, 1) <= 0 {
+			got++
+		}
+	}
+	if got != 10 {
+		t.Errorf("%d records at once, want the burst of 10", got)
+	}
+	for range 100 {
+		c.at += 50 * time.Millisecond
+		if q.try(0, 1) <= 0 {
+			got++
+		}
+	}
+	if got != 60 {
+		t.Errorf("%d records in 5 s, want 10 and 50", got)
+	}
+	c.at += time.Minute
+	if empty := q.try(0, 1_000_000); empty > 0 {
+		t.Errorf("a large batch waits for %v", empty)
+	}
+	if empty := q.try(0, 1); empty <= maxOverdraft-time.Millisecond || empty > maxOverdraft+time.Millisecond {
+		t.Errorf("after a large batch nothing goes through for %v, want %v", empty, maxOverdraft)
+	}
+	c.at += maxOverdraft + time.Millisecond
+	if empty := q.try(0, 1); empty > 0 {
+		t.Errorf("after the overdraft it waits for %v", empty)
+	}
+}
+
+// Readers go on in order, as many as there is room for, and all of them when another quota is in force.
+func TestQuotaWaitsInOrder(t *testing.T) {
+	began := time.Now()
+	q := newQuota(Quota{BytesPerSec: 1000}, time.Millisecond, func() time.Duration { return time.Since(began) })
+	q.overdraw(50, 0) // 50 ms
+	ctx, cancel := context.WithCancel(t.Context())
+	order := make(chan int)
+	queued := func(n int32) { waitFor(t, "the queue", func() bool { return q.waiting.Load() == n }) }
+	wait := func(i int, ctx context.Context, stop chan struct{}) {
+		go func() {
+			waited, err := q.wait(ctx, stop, 20)
+			if !waited {
+				t.Errorf("%d did not wait", i)
+			}
+			if err != nil {
+				i = -i
+			}
+			order <- i
+		}()
+		queued(int32(i))
+	}
+	for i := range 3 {
+		wait(i+1, ctx, nil)
+	}
+	for i := range 3 {
+		if got := <-order; got != i+1 {
+			t.Fatalf("%d goes on, want %d", got, i+1)
+		}
+	}
+	q.overdraw(1_000_000, 0) // seconds
+	stop := make(chan struct{})
+	wait(1, ctx, nil)
+	wait(2, t.Context(), stop)
+	wait(3, t.Context(), nil)
+	cancel()
+	if got := <-order; got != -1 {
+		t.Fatalf("%d, want the one whose context ended", got)
+	}
+	close(stop)
+	if got := <-order; got != 2 {
+		t.Fatalf("%d, want the one that was stopped", got)
+	}
+	queued(1)
+	q.retire()
+	if got := <-order; got != 3 {
+		t.Fatalf("%d, want the last", got)
+	}
+	if waited, err := q.wait(t.Context(), nil, 20); waited || err != nil {
+		t.Errorf("a retired quota holds somebody back: %v", err)
+	}
+}
+
+func TestQuotaAllocs(t *testing.T) {
+	c := &clock{at: time.Hour}
+	q := newQuota(Quota{BytesPerSec: 1 << 40, MsgsPerSec: 1 << 40}, time.Second, c.now)
+	st := &stream{account: &account{}}
+	if n := testing.AllocsPerRun(1000, func() {
+		q.try(100, 1)
+		q.roomy()
+		st.meterAcked(100, 1)
+		st.meterUnacked(100, 1, false)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// quotaOf starts a broker whose tenant t1 may publish a record per second, and has published one.
+func quotaOf(t *testing.T, q Quota, change func(*Config)) *fixture {
+	f := start(t, fixtureOptions{change: func(c *Config) {
+		c.Quotas = QuotaConfig{Tenants: map[string]Quota{"t1": q}, Burst: time.Millisecond}
+		if change != nil {
+			change(c)
+		}
+	}})
+	f.createStream("updates", 1, fanout.DropNew)
+	return f
+}
+
+func TestQuotaRefusesAckedPublishes(t *testing.T) {
+	f := quotaOf(t, Quota{MsgsPerSec: 1}, nil)
+	k := f.connect().authed()
+	k.publish(batch(1, "updates", "", "a", "b", "c"))
+	if a := k.ack(); a.Failed {
+		t.Fatalf("ack %+v", a)
+	}
+	k.publish(batch(2, "updates", "", "x"))
+	if a := k.ack(); !a.Failed || a.Code != wire.CodeOverloaded || a.Retry != wire.RetryAfter || a.Reason != wire.ReasonTenantQuota || a.RetryAfterMillis == 0 || a.RetryAfterMillis > 3000 {
+		t.Fatalf("ack %+v", a)
+	}
+	k.send(&wire.PublishBatch{Scope: wire.Scope{TenantID: "t1", Namespace: "default", Stream: "updates"}, Count: 1, Records: wire.AppendRecord(nil, nil), RequestID: 3, HasRequestID: true, Ack: wire.AckPerBatch})
+	if e, ok := k.message().(*wire.PublishError); !ok || e.RequestID != 3 || e.Reason != wire.ReasonTenantQuota || e.RetryAfterMillis == 0 {
+		t.Fatalf("%+v", e)
+	}
+	for sequence := range uint64(2) { // the second goes with the first
+		k.publish(idempotent(4+sequence, 7, sequence))
+		if e, ok := k.message().(*wire.PublishError); !ok || e.RequestID != 4+sequence || e.Reason != wire.ReasonTenantQuota {
+			t.Fatalf("%+v", e)
+		}
+	}
+	if err := f.server.SetQuota("t1", Quota{}); err != nil {
+		t.Fatal(err)
+	}
+	k.publish(idempotent(6, 7, 2))
+	if e, ok := k.message().(*wire.PublishError); !ok || e.RequestID != 6 || e.Reason != wire.ReasonTenantQuota {
+		t.Fatalf("%+v, want the refusal of the batch before", e)
+	}
+	for sequence := range uint64(3) {
+		k.publish(idempotent(7+sequence, 7, sequence))
+		if m, ok := k.message().(*wire.PublishOK); !ok || m.Offset != wire.Offset(3+sequence) {
+			t.Fatalf("%+v", m)
+		}
+	}
+	if s := f.server.Stats(); len(s.Tenants) != 1 || s.Tenants[0].QuotaRefused != 4 || s.PublishRefused != 5 {
+		t.Errorf("stats %+v", s)
+	}
+	if q, from := f.server.Quota("t1"); q != (Quota{}) || from != QuotaSet {
+		t.Errorf("quota %+v from %s", q, from)
+	}
+	f.server.UnsetQuota("t1")
+	if q, from := f.server.Quota("t1"); q.MsgsPerSec != 1 || from != QuotaConfigured {
+		t.Errorf("quota %+v from %s", q, from)
+	}
+}
+
+// Publishes without ack wait in front of the broker: nothing is lost or overtaken, nothing is held for them, and other tenants go on.
+func TestQuotaParksReaders(t *testing.T) {
+	f := quotaOf(t, Quota{MsgsPerSec: 1}, nil)
+	p := f.connect()
+	k := p.authed()
+	payloads := func(n int) (list []string) {
+		for i := range n {
+			list = append(list, strings.Repeat(fmt.Sprintf("%d ", i), 1+i*i*200))
+		}
+		return list
+	}(30)
+	var all []byte
+	for i, payload := range payloads {
+		b := plain("updates", "", payload)
+		if i%7 == 3 { // some in JSON
+			all = wire.AppendMessage(all, &wire.PublishBatch{Scope: wire.Scope{TenantID: "t1", Namespace: "default", Stream: "updates"}, Count: 1, Records: b.Records})
+			continue
+		}
+		all = wire.AppendPublish(all, b)
+	}
+	wrote := make(chan error, 1)
+	go func() { _, err := k.s.Write(all); k.s.Close(); wrote <- err }()
+	waitFor(t, "the reader to park", func() bool {
+		s := f.server.Stats()
+		return s.PublishRecords >= 1 && s.IngressBytes == 0 && len(s.Tenants) == 1 && s.Tenants[0].QuotaWaited > 0
+	})
+	// Another stream of the connection, whose acked publishes are refused and not held up; and another tenant.
+	other := p.authed()
+	other.publish(batch(1, "updates", "", "x"))
+	other.ack()
+	other = p.open()
+	a := auth()
+	a.TenantID = "t2"
+	other.send(a)
+	other.message()
+	b := batch(2, "updates", "", "x")
+	b.Tenant = []byte("t2")
+	other.publish(b)
+	if a := other.ack(); a.Code != wire.CodeNotFound {
+		t.Fatalf("ack %+v", a)
+	}
+	if n := f.server.Stats().PublishRecords; n >= uint64(len(payloads)) {
+		t.Fatalf("%d records went through", n)
+	}
+	if err := f.server.SetQuota("t1", Quota{BytesPerSec: 16 << 20}); err != nil { // a few waits more
+		t.Fatal(err)
+	}
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+	sub := p.authed()
+	sub.send(subscribeTo("updates", 0, wire.StartPosition{Kind: wire.StartEarliest}))
+	sub.message()
+	e := p.acceptEvents()
+	for i := 0; i < len(payloads); {
+		ev := e.next()
+		for r := range ev.All() {
+			if string(r.Payload) == "x" {
+				continue // the acked one, where there was room
+			}
+			if i == len(payloads) || string(r.Payload) != payloads[i] {
+				t.Fatalf("record %d has %d bytes, want payload %d", r.Offset, len(r.Payload), i)
+			}
+			i++
+		}
+	}
+	waitFor(t, "the books to balance", func() bool { return f.server.Stats().IngressBytes == 0 })
+}
+
+// What was read is published when the broker drains.
+func TestQuotaDrain(t *testing.T) {
+	f := quotaOf(t, Quota{MsgsPerSec: 1}, nil)
+	k := f.connect().authed()
+	var all []byte
+	for range 10 {
+		all = wire.AppendPublish(all, plain("updates", "", "x", "y"))
+	}
+	k.raw(all)
+	waitFor(t, "the reader to park", func() bool { s := f.server.Stats(); return len(s.Tenants) == 1 && s.Tenants[0].QuotaWaited > 0 })
+	if err := f.server.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.server.Stats(); s.PublishRecords != 20 {
+		t.Errorf("%d of 20 records were published", s.PublishRecords)
+	}
+}
+
+func TestQuotaSheds(t *testing.T) {
+	f := quotaOf(t, Quota{MsgsPerSec: 1}, func(c *Config) { c.Limits.ShedUnacked = true })
+	k := f.connect().authed()
+	for range 3 {
+		k.publish(plain("updates", "", "a", "b", "c"))
+	}
+	waitFor(t, "two to be dropped", func() bool { return f.server.Stats().PublishShed == 2 })
+	s := f.server.Stats()
+	if frames, records := f.catalog.Resolve([]byte("t1"), []byte("default"), []byte("updates")).Shed(); frames != 2 || records != 6 || s.PublishRecords != 3 || s.Tenants[0].QuotaShed != 2 {
+		t.Errorf("%d frames with %d records dropped; stats %+v", frames, records, s)
+	}
+}
+
+func TestQuotaConfig(t *testing.T) {
+	err := QuotaConfig{
+		Default: Quota{BytesPerSec: -1}, Burst: time.Microsecond,
+		Tenants: map[string]Quota{"a": {MsgsPerSec: MaxQuota + 1}, "b c": {}},
+	}.Validate()
+	for _, part := range []string{"burst", "quota is -1", `tenant "a"`, `"b c"`} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not tell of %s", err, part)
+		}
+	}
+}
