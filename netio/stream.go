@@ -274,7 +274,7 @@ func (st *stream) peek() error {
 func nextSize(size, have, need int) int {
 	switch {
 	case have >= size && size < maxReadChunkBytes:
-		size *= 2
+		size = min(2*size, maxReadChunkBytes) // beyond it are the chunks of large frames, which have a bound of their own
 	case have < size/4 && size > minChunkBytes:
 		size /= 2
 	}
