@@ -178,6 +178,7 @@ func (b *Broker) start(ctx context.Context) (err error) {
 		Authenticate:   authenticateAny,
 		Limits:         c.Limits,
 		Quotas:         c.Quotas,
+		Memory:         netio.MemoryConfig{Budget: b.memoryBudget, Frames: b.slabs.Held},
 		DrainLinger:    c.DrainLinger,
 		Rand:           rand.Reader,
 		Logger:         c.Logger,

@@ -61,6 +61,16 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	flag("felix_ready_state", state(b.state.Load()) == serving)
 	gauge("felix_drain_duration_ms", b.drainMillis.Load())
 	gauge("felix_memory_budget_bytes", b.memoryBudget)
+	m := s.Memory
+	gauge("felix_memory_held_bytes", m.Held())
+	gauge(`felix_memory_bytes{part="publishes"}`, m.Publishes)
+	gauge(`felix_memory_bytes{part="pages"}`, m.Pages)
+	gauge(`felix_memory_bytes{part="rings"}`, s.RingBytes)
+	gauge(`felix_memory_bytes{part="queued_frames"}`, m.Frames-s.RingBytes)
+	gauge(`felix_memory_bytes{part="windows"}`, m.Windows)
+	counter("felix_memory_window_growth_refused_total", m.GrowthRefused)
+	counter("felix_memory_connections_closed_total", m.ConnectionsClosed)
+	counter("felix_memory_connections_refused_total", m.ConnectionsRefused)
 	gauge(fmt.Sprintf(`felix_build_info{version=%q}`, Version()), 1)
 
 	gauge("felix_quic_connections", s.Connections)

@@ -51,6 +51,8 @@ type Config struct {
 	Authenticate func(tenant, token string) error
 
 	Limits Limits
+	// Memory is the budget for what peers make the broker hold.
+	Memory MemoryConfig
 	// Quotas bounds what tenants publish. It can be changed while the server runs: SetQuota.
 	Quotas QuotaConfig
 

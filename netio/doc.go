@@ -55,6 +55,7 @@
 // A publish has, in this order: bytes of its connection, bytes of the process, its tenant's quota (quota.go: a token bucket that all cores share,
 // one look at a pointer where there is none), a slot. Beyond the quota acked ones are refused with the time to wait; for others the
 // reader stops without a chunk (meter.go). Quotas set at run time are forgotten when the process ends.
+// All of it, with event frames and receive windows, is inside the memory budget: memory.go says how it is divided and what happens at the bound.
 // Publishes without ack wait at each of these bounds, or are dropped where Limits.ShedUnacked says so: counted by tenant, for which 1,024
 // accounts are kept and 100 names are told, and by stream.
 //

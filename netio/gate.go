@@ -17,6 +17,7 @@ import (
 // one packet. It may be used from any goroutine.
 type gate struct {
 	limits Limits
+	memory *memory
 	perIP  *xsync.MapOf[netip.Addr, ipCount] // an entry exists while it counts something
 
 	connections, unauthenticated atomic.Int64
@@ -48,19 +49,21 @@ type ticket struct {
 	gate          *gate
 	ip            netip.Addr
 	authenticated atomic.Bool
+	window        atomic.Int64 // the connection's receive window; leftWindow once it has ended
 }
 
 // ticketKey finds the ticket in a connection's context.
 type ticketKey struct{}
 
 var (
+	errGateMemory          = errors.New("the memory budget is used up")
 	errGateFull            = errors.New("too many connections")
 	errGateIP              = errors.New("too many connections from this address")
 	errGateUnauthenticated = errors.New("too many connections that have not authenticated")
 )
 
-func newGate(limits Limits) *gate {
-	return &gate{limits: limits, perIP: xsync.NewMapOf[netip.Addr, ipCount]()}
+func newGate(limits Limits, m *memory) *gate {
+	return &gate{limits: limits, memory: m, perIP: xsync.NewMapOf[netip.Addr, ipCount]()}
 }
 
 // forCore returns the gate for a listening core, whose sockets share it. The clock may be read from any goroutine.
@@ -99,6 +102,10 @@ func (h *handshakeRate) refill(now time.Duration) {
 // connContext is the transport's ConnContext hook: an error refuses the connection with CONNECTION_REFUSED.
 func (c *coreGate) connContext(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	c.handshakes.begin(c.now())
+	if c.memory.over() {
+		c.memory.refused.Add(1)
+		return nil, errGateMemory
+	}
 	t := &ticket{gate: c.gate}
 	if udp, ok := info.RemoteAddr.(*net.UDPAddr); ok {
 		t.ip = sourceOf(udp.AddrPort().Addr().Unmap())
@@ -106,6 +113,7 @@ func (c *coreGate) connContext(ctx context.Context, info *quic.ClientInfo) (cont
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
+	t.grant(int64(c.limits.InitialConnectionWindow))
 	ctx = context.WithValue(ctx, ticketKey{}, t)
 	context.AfterFunc(ctx, t.leave)
 	return ctx, nil
@@ -182,6 +190,7 @@ func (t *ticket) authenticate() {
 
 // leave returns the place. It runs once, when the connection's context ends.
 func (t *ticket) leave() {
+	t.returnWindow()
 	t.gate.connections.Add(-1)
 	if t.authenticated.CompareAndSwap(false, true) {
 		t.gate.unauthenticated.Add(-1)
@@ -197,11 +206,4 @@ func (t *ticket) update(connections, unauthenticated int) {
 		c.unauthenticated += unauthenticated
 		return c, c.connections == 0
 	})
-}
-
-// mayGrow decides whether a connection's receive window may grow. quic-go calls it with its flow controller locked, so
-// it only reads the context value and an atomic.
-func mayGrow(conn *quic.Conn, _ uint64) bool {
-	t, ok := conn.Context().Value(ticketKey{}).(*ticket)
-	return ok && t.authenticated.Load()
 }

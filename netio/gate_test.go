@@ -61,7 +61,7 @@ func TestHandshakeRateAsksForARetry(t *testing.T) {
 
 func TestHandshakeRate(t *testing.T) {
 	now := 5 * time.Second
-	core := newGate(Limits{HandshakesPerSecond: 10}.withDefaults()).forCore(func() time.Duration { return now })
+	core := gateOf(Limits{HandshakesPerSecond: 10}).forCore(func() time.Duration { return now })
 	h := core.handshakes
 	spend := func(n int) {
 		t.Helper()
@@ -87,7 +87,7 @@ func TestHandshakeRate(t *testing.T) {
 	if n := core.retries.Load(); n != 3 {
 		t.Errorf("%d retries counted, want 3", n)
 	}
-	off := newGate(Limits{HandshakesPerSecond: -1}.withDefaults()).forCore(func() time.Duration { return now })
+	off := gateOf(Limits{HandshakesPerSecond: -1}).forCore(func() time.Duration { return now })
 	for range 10_000 {
 		off.handshakes.begin(now)
 	}
@@ -98,7 +98,7 @@ func TestHandshakeRate(t *testing.T) {
 
 // Connections without authentication are few per source; an IPv6 customer's whole network is one source. Every count comes back.
 func TestUnauthenticatedPerIP(t *testing.T) {
-	g := newGate(Limits{UnauthenticatedPerIP: 2, ConnectionsPerIP: 3}.withDefaults())
+	g := gateOf(Limits{UnauthenticatedPerIP: 2, ConnectionsPerIP: 3})
 	core := g.forCore(func() time.Duration { return 0 })
 	var leave []context.CancelFunc
 	enter := func(addr string) (*ticket, error) {
@@ -137,4 +137,10 @@ func TestUnauthenticatedPerIP(t *testing.T) {
 	waitFor(t, "every place to come back", func() bool {
 		return g.connections.Load() == 0 && g.unauthenticated.Load() == 0 && g.perIP.Size() == 0
 	})
+}
+
+// gateOf is a gate of its own in front of a budget without bound.
+func gateOf(l Limits) *gate {
+	l = l.withDefaults()
+	return newGate(l, newMemory(MemoryConfig{}, l, newBudget(1), newBudget(1)))
 }

@@ -185,6 +185,9 @@ func (in *ingress) Work(l *core.Loop) (did int) {
 	if did > 0 || in.stale || len(in.dirty) > 0 {
 		in.stale = false
 		in.publishCounts()
+		if in.server.memory.over() {
+			in.server.memory.press()
+		}
 	}
 	if len(in.dirty) > 0 {
 		did += len(in.dirty)

@@ -38,9 +38,10 @@ type Server struct {
 	ingress []*ingress // by core
 	gate    *gate
 	gates   []*coreGate // by listening core
-	bytes   *budget     // publish bytes in chunks of all connections
-	large   *budget     // of them, in chunks for large frames
-	pages   *budget     // bytes of pages that are read and not yet taken
+	memory  *memory
+	bytes   *budget // publish bytes in chunks of all connections
+	large   *budget // of them, in chunks for large frames
+	pages   *budget // bytes of pages that are read and not yet taken
 	chunks  chunkPool
 
 	accounts accounts
@@ -112,16 +113,17 @@ func Listen(config Config) (*Server, error) {
 	if n := len(config.ListenerPorts); n != 0 && n != listeners {
 		return nil, fmt.Errorf("listener_ports names %d ports for %d listeners; give one per listener", n, listeners)
 	}
-	s.gate = newGate(s.limits)
-	for range listeners {
-		s.gates = append(s.gates, s.gate.forCore(s.group.NowOffCore))
-	}
 	if err := s.accounts.init(config.Quotas, s.group.NowOffCore); err != nil {
 		return nil, err
 	}
 	s.bytes = newBudget(s.limits.IngressBytes)
 	s.large = newBudget(s.limits.IngressBytes / 2)
 	s.pages = newBudget(pageBytes)
+	s.memory = newMemory(config.Memory, s.limits, s.bytes, s.pages)
+	s.gate = newGate(s.limits, s.memory)
+	for range listeners {
+		s.gates = append(s.gates, s.gate.forCore(s.group.NowOffCore))
+	}
 	s.counts.accepted = make([]atomic.Uint64, cores)
 	s.counts.events = make([]eventCounts, cores)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -224,6 +226,7 @@ func (s *Server) derive(label string) (key [32]byte) {
 
 // Start accepts connections. Group.Start must have been called.
 func (s *Server) Start() {
+	s.goroutines.Go(func() { s.relieve(s.ctx) })
 	for _, sock := range s.sockets {
 		s.goroutines.Go(func() { s.accept(sock) })
 	}

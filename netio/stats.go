@@ -58,6 +58,7 @@ type Stats struct {
 	ReadBufferBytes, WriteBufferBytes                          int // granted by the kernel, smallest of the sockets
 	GRO, GSO, Steered                                          bool
 
+	Memory  MemoryStats
 	Tenants []TenantStats // those with something to tell, by name
 }
 
@@ -114,6 +115,7 @@ func (s *Server) Stats() Stats {
 	st.PublishDropped += shed
 	st.PublishShed += shed
 	st.Tenants = s.accounts.stats()
+	st.Memory = s.memory.stats()
 	s.addSocketStats(&st)
 	return st
 }

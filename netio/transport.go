@@ -56,7 +56,7 @@ func (s *Server) quicConfig() *quic.Config {
 		MaxStreamReceiveWindow:         uint64(l.MaxStreamWindow),
 		InitialConnectionReceiveWindow: uint64(l.InitialConnectionWindow),
 		MaxConnectionReceiveWindow:     uint64(l.MaxConnectionWindow),
-		AllowConnectionWindowIncrease:  mayGrow,
+		AllowConnectionWindowIncrease:  s.memory.mayGrow,
 	}
 	config.InitialPacketSize, config.DisablePathMTUDiscovery = udp.PacketSizes(s.config.MaxPacketBytes, s.config.Listen.Addr().IsLoopback())
 	return config

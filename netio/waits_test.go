@@ -2,6 +2,7 @@ package netio
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,18 +60,22 @@ func TestUnacknowledged(t *testing.T) {
 }
 
 // fill takes every slot of core 0 away. The function returned gives them back.
-func (f *fixture) fill() (free func()) {
+func (f *fixture) fill() (free func()) { return f.fillCore(0) }
+
+func (f *fixture) fillCore(id int) (free func()) {
 	f.t.Helper()
-	slots := f.server.ingress[0].slots
+	slots, loop := f.server.ingress[id].slots, core.ID(id)
 	n := slots.Stats().Size
-	f.on(0, func(l *core.Loop) {
+	f.on(loop, func(l *core.Loop) {
 		for range n {
 			if !slots.Acquire(l, &core.Waiter{}) {
 				f.t.Error("a slot was taken already")
 			}
 		}
 	})
-	return func() { f.on(0, func(l *core.Loop) { slots.Release(l, n) }) }
+	free = sync.OnceFunc(func() { f.on(loop, func(l *core.Loop) { slots.Release(l, n) }) })
+	f.t.Cleanup(free) // before the broker closes, which would wait for those who wait
+	return free
 }
 
 // on runs a function on the loop of a core and waits for it.
