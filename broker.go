@@ -210,7 +210,7 @@ func (b *Broker) start(ctx context.Context) (err error) {
 		return err
 	}
 	b.metrics.RegisterMetricsWriter(b.writeMetrics)
-	b.watch = startWatchdog(b.group, b.log)
+	b.watch = startWatchdog(b.sight, b.log)
 	b.server.Start()
 	if b.admin != nil {
 		b.admin.Start()
@@ -343,6 +343,7 @@ func (b *Broker) readiness() admin.Readiness {
 	}
 	r.Reasons = append(r.Reasons, b.watch.reasons()...)
 	r.Reasons = append(r.Reasons, b.laneTroubles()...)
+	r.Warnings = append(r.Warnings, b.watch.warnings()...)
 	r.Warnings = append(r.Warnings, b.damage...)
 	r.Ready = len(r.Reasons) == 0
 	return r

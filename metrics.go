@@ -19,13 +19,15 @@ type Stats struct {
 	Stalls, StallsExpired        uint64 // times a subscriber held publishes back; times it did so as long as it may
 	HeldBytes, RingBytes         int64  // event frames in memory; those of them in replay rings
 	LoopStalls                   uint64 // times the watchdog found a core with work that did not move
+	QueueStalls, LaneStalls      uint64 // the same of a queue for slots, and of a lane
 
 	Lanes []LaneStats // of the log
 }
 
 // Stats is a snapshot of the broker's counters.
 func (b *Broker) Stats() Stats {
-	s := Stats{Stats: b.server.Stats(), HeldBytes: b.slabs.Held(), RingBytes: b.slabs.InRings(), LoopStalls: b.watch.stalls.Load()}
+	s := Stats{Stats: b.server.Stats(), HeldBytes: b.slabs.Held(), RingBytes: b.slabs.InRings(), LoopStalls: b.watch.loopStalls.Load(),
+		QueueStalls: b.watch.queueStalls.Load(), LaneStalls: b.watch.laneStalls.Load()}
 	for _, host := range b.hosts {
 		c := host.Counters()
 		s.FramesSealed += c.FramesSealed.Load()
@@ -37,10 +39,15 @@ func (b *Broker) Stats() Stats {
 		s.Stalls += c.Stalls.Load()
 		s.StallsExpired += c.StallsExpired.Load()
 	}
-	for _, lane := range b.lanes {
-		s.Lanes = append(s.Lanes, LaneStats{ID: lane.id, Recovery: lane.recovery, Stats: lane.StatsOffCore()})
-	}
+	s.Lanes = b.laneStats()
 	return s
+}
+
+func (b *Broker) laneStats() (list []LaneStats) {
+	for _, lane := range b.lanes {
+		list = append(list, LaneStats{ID: lane.id, Recovery: lane.recovery, Stats: lane.StatsOffCore()})
+	}
+	return list
 }
 
 // WriteMetrics writes the broker's metrics and those of the process as Prometheus text.
@@ -115,6 +122,7 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	gauge("felix_broker_ingress_queue_depth", s.SlotsWaiting)
 	gauge("felix_broker_ingress_bytes", s.IngressBytes)
 	counter("felix_broker_ingress_waited_total", s.WaitersAdmitted)
+	metrics.WriteGaugeFloat64(w, "felix_broker_admissions_per_freed_slot", ratio(s.WaitersAdmitted, s.SlotsFreedWhileWaiting)) // must stay at 1
 	counter(`felix_frames_refused_total{reason="malformed"}`, s.MalformedFrames)
 	counter(`felix_frames_refused_total{reason="unknown_flags"}`, s.UnknownFlags)
 	counter(`felix_frames_refused_total{reason="oversized"}`, s.OversizedFrames)
@@ -184,6 +192,8 @@ func (b *Broker) writeMetrics(w io.Writer) {
 		gauge("felix_core_rings"+label, int64(l.Rings))
 	}
 	counter("felix_core_stalls_total", s.LoopStalls)
+	counter("felix_broker_ingress_stalls_total", s.QueueStalls)
+	counter("felix_storage_stalls_total", s.LaneStalls)
 }
 
 // count is 1 for what is so.

@@ -3,36 +3,59 @@ package felix
 import (
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"felix/core"
+	"felix/netio"
 )
 
 // watchInterval is how far apart two looks at a core are. Work that has not moved between them is a stall.
 const watchInterval = 2 * time.Second
 
-// A watchdog looks for cores that have work and do not move. It only tells: a stalled loop is a fault of ours, and
-// what it holds is best seen in a profile of the living process.
+// A watchdog looks for cores, lanes and queues for slots that have work and do not move. It only tells: a stalled loop is a fault of ours,
+// and what it holds is best seen in a profile of the living process; a lane waits for its disk; a queue for what the publishes in work
+// wait for.
 type watchdog struct {
-	loops  []*core.Loop
-	log    *slog.Logger
-	quit   chan struct{}
-	done   chan struct{}
-	stalls atomic.Uint64 // times a core was found stalled
+	look func() sight
+	log  *slog.Logger
+	quit chan struct{}
+	done chan struct{}
+
+	loopStalls, queueStalls, laneStalls atomic.Uint64 // times one was found stalled
 
 	mu      sync.Mutex
-	stalled map[core.ID]bool // guarded by mu: found so at the last look
+	stalled map[string]stall // guarded by mu: by what it is, found so at the last look
 }
 
-// startWatchdog begins to look after a group's loops.
-func startWatchdog(group *core.Group, log *slog.Logger) *watchdog {
-	w := &watchdog{
-		loops: group.Loops(), log: log,
-		quit: make(chan struct{}), done: make(chan struct{}),
-		stalled: map[core.ID]bool{},
+// A sight is one look at what is watched, each list in an order that does not change.
+type sight struct {
+	loops  []core.LoopStats
+	queues []netio.QueueStats
+	lanes  []LaneStats
+}
+
+// A stall is what is told of something that does not move.
+type stall struct {
+	text    string
+	serious bool // the broker is not ready while it lasts; otherwise it is a warning
+}
+
+// sight looks at everything.
+func (b *Broker) sight() sight {
+	s := sight{queues: b.server.Queues(), lanes: b.laneStats()}
+	for _, loop := range b.group.Loops() {
+		s.loops = append(s.loops, loop.StatsOffCore())
 	}
+	return s
+}
+
+// startWatchdog begins to look.
+func startWatchdog(look func() sight, log *slog.Logger) *watchdog {
+	w := &watchdog{look: look, log: log, quit: make(chan struct{}), done: make(chan struct{}), stalled: map[string]stall{}}
 	go w.run()
 	return w
 }
@@ -41,54 +64,73 @@ func (w *watchdog) run() {
 	defer close(w.done)
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
-	before := w.snapshot()
+	before := w.look()
 	for {
 		select {
 		case <-w.quit:
 			return
 		case <-ticker.C:
 		}
-		now := w.snapshot()
+		now := w.look()
 		w.compare(before, now)
 		before = now
 	}
 }
 
-func (w *watchdog) snapshot() []core.LoopStats {
-	stats := make([]core.LoopStats, len(w.loops))
-	for i, loop := range w.loops {
-		stats[i] = loop.StatsOffCore()
-	}
-	return stats
-}
-
-// compare takes two looks at every core and notes those that are stalled, and those that are so no more.
-func (w *watchdog) compare(before, now []core.LoopStats) {
+// compare takes two looks at everything and notes what is stalled, and what is so no more.
+func (w *watchdog) compare(before, now sight) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i, s := range now {
-		stalled := s.StalledSince(before[i])
-		switch {
-		case stalled && !w.stalled[s.ID]:
-			w.stalls.Add(1)
-			w.log.Error("a core has work and does not move; /debug/pprof/goroutine?debug=2 shows where it stands", "core", s.ID, "inbox", s.Inbox, "rings", s.Rings)
-		case !stalled && w.stalled[s.ID]:
-			w.log.Info("a stalled core moves again", "core", s.ID)
-		}
-		w.stalled[s.ID] = stalled
+	for i, s := range now.loops {
+		w.note(fmt.Sprintf("core %d", s.ID), s.StalledSince(before.loops[i]), &w.loopStalls,
+			stall{fmt.Sprintf("core %d has work and does not move", s.ID), true},
+			"see", "/debug/pprof/goroutine?debug=2", "inbox", s.Inbox, "rings", s.Rings)
+	}
+	pending := int64(0)
+	for i, s := range now.lanes {
+		pending += s.Pending
+		prev := before.lanes[i]
+		w.note(fmt.Sprintf("lane %d", s.ID), s.Failed == nil && s.Pending > 0 && prev.Pending > 0 && s.Batches == prev.Batches && s.Groups == prev.Groups, &w.laneStalls,
+			stall{fmt.Sprintf("lane %d has records to write and its disk does not answer", s.ID), true},
+			"pending_bytes", s.Pending, "groups", s.Groups, "backend", s.Backend)
+	}
+	for i, s := range now.queues {
+		// Not serious: a subscriber may hold publishes back for as long as it may.
+		w.note(fmt.Sprintf("queue %d", s.Core), s.StalledSince(before.queues[i]), &w.queueStalls,
+			stall{fmt.Sprintf("%d publishes wait on core %d and none of the %d in work has ended for %v: their shards wait for a disk or for a slow subscriber", s.Waiting, s.Core, s.InUse, watchInterval), false},
+			"lanes_pending_bytes", pending)
 	}
 }
 
-// reasons says why the broker is not ready, as far as its cores go.
-func (w *watchdog) reasons() (list []string) {
+// note tells once that something stalls, and once that it does no more. The caller holds mu.
+func (w *watchdog) note(what string, stalled bool, times *atomic.Uint64, s stall, args ...any) {
+	_, was := w.stalled[what]
+	switch {
+	case stalled && !was:
+		times.Add(1)
+		w.log.Error(s.text, args...)
+		w.stalled[what] = s
+	case stalled:
+		w.stalled[what] = s
+	case was:
+		w.log.Info(what+" moves again", args...)
+		delete(w.stalled, what)
+	}
+}
+
+// reasons says why the broker is not ready, and warnings what else does not move.
+func (w *watchdog) reasons() (list []string)  { return w.texts(true) }
+func (w *watchdog) warnings() (list []string) { return w.texts(false) }
+
+func (w *watchdog) texts(serious bool) (list []string) {
 	if w == nil {
 		return nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, loop := range w.loops {
-		if w.stalled[loop.ID()] {
-			list = append(list, fmt.Sprintf("core %d has work and does not move", loop.ID()))
+	for _, what := range slices.Sorted(maps.Keys(w.stalled)) {
+		if s := w.stalled[what]; s.serious == serious {
+			list = append(list, s.text)
 		}
 	}
 	return list

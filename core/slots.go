@@ -53,6 +53,7 @@ type Slots struct {
 
 	admitted         uint64
 	freedWhileWaited uint64
+	freed            uint64
 }
 
 // SlotStats is a snapshot of Slots.
@@ -63,6 +64,7 @@ type SlotStats struct {
 	// Admitted counts waiters that got a slot from the queue; FreedWhileWaiting counts slots freed while
 	// a waiter was there to take them. Their ratio must stay at 1.
 	Admitted, FreedWhileWaiting uint64
+	Freed                       uint64 // slots freed in all
 }
 
 // NewSlots returns n free slots, n >= 1.
@@ -127,6 +129,7 @@ func (s *Slots) Release(l *Loop, k int) {
 		panic(fmt.Sprintf("BUG: core: release of %d slots with %d in use", k, s.inUse))
 	}
 	s.inUse -= k
+	s.freed += uint64(k)
 	s.owe(min(k, s.waiting-s.owed))
 	if s.admitting {
 		return
@@ -165,7 +168,7 @@ func (s *Slots) Cancel(w *Waiter) bool {
 func (s *Slots) Stats() SlotStats {
 	return SlotStats{
 		Size: s.size, InUse: s.inUse, Waiting: s.waiting,
-		Admitted: s.admitted, FreedWhileWaiting: s.freedWhileWaited,
+		Admitted: s.admitted, FreedWhileWaiting: s.freedWhileWaited, Freed: s.freed,
 	}
 }
 

@@ -28,7 +28,9 @@ func bareLoop(t testing.TB) *Loop {
 
 func checkStats(t *testing.T, s *Slots, want SlotStats) {
 	t.Helper()
-	if got := s.Stats(); got != want {
+	got := s.Stats()
+	got.Freed = want.Freed // TestFreed
+	if got != want {
 		t.Fatalf("stats %+v, want %+v", got, want)
 	}
 }
@@ -375,6 +377,20 @@ func TestTryAcquire(t *testing.T) {
 	}
 	s.Release(l, 2)
 	checkStats(t, s, SlotStats{Size: 2, Admitted: 1, FreedWhileWaiting: 1})
+}
+
+// Every freed slot counts, whoever gets it: the watchdog sees that a queue moves.
+func TestFreed(t *testing.T) {
+	l, s := bareLoop(t), NewSlots(2)
+	w := newEntrant(1, 1, 0, func(l *Loop, _ *entrant) { s.Release(l, 1) })
+	s.TryAcquire(l, 1)
+	s.TryAcquire(l, 1)
+	s.Acquire(l, &w.Waiter)
+	for i, want := range []uint64{2, 3} { // the first one lets the waiter in, which frees its slot at once
+		if s.Release(l, 1); s.Stats().Freed != want {
+			t.Errorf("after %d: %d freed, want %d", i+1, s.Stats().Freed, want)
+		}
+	}
 }
 
 func TestSlotsBugs(t *testing.T) {

@@ -37,7 +37,7 @@ type ingressSeen struct {
 	publishFrames, publishRecords, publishBytes atomic.Uint64
 	acked, refused, dropped, shed, json         atomic.Uint64
 	slotsInUse, slotsWaiting                    atomic.Int64
-	admitted, freedWhileWaiting                 atomic.Uint64
+	admitted, freedWhileWaiting, freed          atomic.Uint64
 }
 
 func newIngress(s *Server, cores int) *ingress {
@@ -224,4 +224,5 @@ func (in *ingress) publishCounts() {
 	seen.slotsWaiting.Store(int64(slots.Waiting))
 	seen.admitted.Store(slots.Admitted)
 	seen.freedWhileWaiting.Store(slots.FreedWhileWaiting)
+	seen.freed.Store(slots.Freed)
 }

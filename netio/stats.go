@@ -145,3 +145,25 @@ func (s *Server) addSocketStats(st *Stats) {
 		st.GRO, st.GSO = st.GRO && u.GRO, st.GSO && u.GSO
 	}
 }
+
+// QueueStats is a core's queue for a slot, for the broker's watchdog.
+type QueueStats struct {
+	Core           core.ID
+	InUse, Waiting int64  // slots taken, publishes that wait for one
+	Freed          uint64 // slots freed since the start
+}
+
+// StalledSince reports whether publishes waited and no slot came back between prev and s, two looks at one queue that the caller took
+// some time apart.
+func (s QueueStats) StalledSince(prev QueueStats) bool {
+	return s.Waiting > 0 && prev.Waiting > 0 && s.Freed == prev.Freed
+}
+
+// Queues returns the queues of all cores.
+func (s *Server) Queues() []QueueStats {
+	list := make([]QueueStats, len(s.ingress))
+	for i, in := range s.ingress {
+		list[i] = QueueStats{Core: core.ID(i), InUse: in.seen.slotsInUse.Load(), Waiting: in.seen.slotsWaiting.Load(), Freed: in.seen.freed.Load()}
+	}
+	return list
+}

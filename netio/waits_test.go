@@ -136,6 +136,26 @@ func TestQueueWait(t *testing.T) {
 	free()
 }
 
+// A queue that moves is told from one that does not.
+func TestQueueStalled(t *testing.T) {
+	f := start(t, fixtureOptions{cores: 1})
+	f.createStream("updates", 1, fanout.DropNew)
+	free := f.fill()
+	before := f.server.Queues()[0]
+	k := f.connect().authed()
+	k.publish(batch(1, "updates", "", "x"))
+	f.waiting(1)
+	first := f.server.Queues()[0]
+	if first.Waiting != 1 || first.InUse != 512 || first.StalledSince(before) || !f.server.Queues()[0].StalledSince(first) {
+		t.Errorf("%+v, then %+v", before, first)
+	}
+	free()
+	k.ack()
+	if now := f.server.Queues()[0]; now.StalledSince(first) || now.Waiting != 0 || now.InUse != 0 {
+		t.Errorf("%+v", now)
+	}
+}
+
 // A batch of an idempotent producer that is refused for want of a slot takes those behind it along, and those that come until it
 // is there again. None is answered with sequence_gap.
 func TestQueueWaitKeepsSequences(t *testing.T) {

@@ -57,6 +57,7 @@ type Stats struct {
 	MovedBatches uint64
 	DiskFull     uint64 // failed tries to make a segment for want of space
 	Segments     int    // that hold log
+	Pending      int64  // bytes appended or kept free for upkeep, and not written; falls as groups are written
 	Failed       error
 }
 
@@ -65,7 +66,7 @@ func (l *Lane) StatsOffCore() Stats {
 	s := &l.stats
 	out := Stats{Batches: s.batches.Load(), BodyBytes: s.bodyBytes.Load(), Groups: s.groups.Load(), Syncs: s.syncs.Load(), Marks: s.marks.Load(),
 		Rolls: s.rolls.Load(), LogBytes: s.logBytes.Load(), ZeroedGroups: s.zeroedGroups.Load(), ZeroedBytes: s.zeroedBytes.Load(),
-		Recycled: s.recycled.Load(), Released: s.released.Load(), MovedBatches: s.movedBatches.Load(), DiskFull: s.diskFull.Load(), Failed: l.Err()}
+		Recycled: s.recycled.Load(), Released: s.released.Load(), MovedBatches: s.movedBatches.Load(), DiskFull: s.diskFull.Load(), Failed: l.Err(), Pending: l.promised.Load()}
 	if p := s.backend.Load(); p != nil {
 		out.Backend = *p
 	}
