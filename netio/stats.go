@@ -16,6 +16,7 @@ type serverCounts struct {
 	authTimeouts, authFailures                     atomic.Uint64
 	malformed, unknownFlags, oversized, slowFrames atomic.Uint64
 	subscribes, subscribeRefused                   atomic.Uint64
+	abandoned                                      atomic.Uint64 // streams given up by Close
 	shedUnread                                     atomic.Uint64 // frames dropped before they were parsed
 }
 
@@ -51,6 +52,7 @@ type Stats struct {
 	MalformedFrames, UnknownFlags, OversizedFrames, SlowFrames uint64
 	WaitersAdmitted, SlotsFreedWhileWaiting                    uint64
 	Subscribes, SubscribeRefused                               uint64
+	StreamsAbandoned                                           uint64 // by Close, with publishes that had not ended after Limits.AckWait
 	EventFrames, EventRecords, EventBytes                      uint64 // written to event streams; bytes of payload
 	PacketsIn, PacketsOut, BytesIn, BytesOut                   uint64
 	SuperBuffers, ForeignSegments, ForeignSegmentsDropped      uint64
@@ -83,6 +85,7 @@ func (s *Server) Stats() Stats {
 		SlowFrames:             c.slowFrames.Load(),
 		Subscribes:             c.subscribes.Load(),
 		SubscribeRefused:       c.subscribeRefused.Load(),
+		StreamsAbandoned:       c.abandoned.Load(),
 		Steered:                s.steered,
 	}
 	for i := range c.accepted {

@@ -481,7 +481,8 @@ func (st *stream) post() {
 	}
 }
 
-// finish waits until everything owed is answered, and closes the sending side.
+// finish waits until everything owed is answered, and closes the sending side. When the server closes it waits for AckWait at most: a
+// shard may wait for a disk that never answers.
 func (st *stream) finish() {
 	if !st.published {
 		if st.send != nil {
@@ -493,8 +494,25 @@ func (st *stream) finish() {
 		st.answers.readerDone = true
 		st.conn.ingress.settle(st)
 	}))
-	if err == nil {
-		<-st.answers.ended
+	if err != nil {
+		return
+	}
+	select {
+	case <-st.answers.ended:
+		return
+	case <-st.conn.server.ctx.Done():
+	}
+	late := time.NewTimer(st.conn.server.limits.AckWait)
+	defer late.Stop()
+	select {
+	case <-st.answers.ended:
+	case <-late.C:
+		st.conn.server.counts.abandoned.Add(1)
+		// From here on no goroutine may start for the stream: its connection is about to be gone.
+		broken := make(chan struct{})
+		if st.conn.loop.PostOffCore(core.Func(func(*core.Loop) { st.answers.broken = true; close(broken) })) == nil {
+			<-broken
+		}
 	}
 }
 

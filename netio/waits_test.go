@@ -65,7 +65,7 @@ func (f *fixture) fill() (free func()) { return f.fillCore(0) }
 func (f *fixture) fillCore(id int) (free func()) {
 	f.t.Helper()
 	slots, loop := f.server.ingress[id].slots, core.ID(id)
-	n := slots.Stats().Size
+	n := f.server.limits.Slots
 	f.on(loop, func(l *core.Loop) {
 		for range n {
 			if !slots.Acquire(l, &core.Waiter{}) {
