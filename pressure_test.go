@@ -90,3 +90,30 @@ func TestClientWaitsForItsQuota(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 }
+
+// TestIdempotentPublisherKeepsItsOrderUnderAQuota has most batches refused, some with others behind them on the way.
+func TestIdempotentPublisherKeepsItsOrderUnderAQuota(t *testing.T) {
+	b := mustStart(t, Config{Quotas: QuotaConfig{Tenants: map[string]Quota{DefaultName: {MsgsPerSec: 500}}, Burst: time.Millisecond}})
+	ctx := testContext(t)
+	if err := b.CreateStream(ctx, StreamConfig{Name: "orders"}); err != nil {
+		t.Fatal(err)
+	}
+	c := mustDial(t, b, client.WithReconnect(client.ReconnectPolicy{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}))
+	p, err := c.Publisher("orders", client.Idempotent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent []*client.Future
+	for i := range 100 {
+		sent = append(sent, p.PublishAsync(ctx, fmt.Appendf(nil, "record %d", i)))
+	}
+	for i, f := range sent {
+		if ack, err := f.Wait(ctx); err != nil || ack.Offset != client.Offset(i) {
+			t.Fatalf("record %d: offset %d, %v", i, ack.Offset, err)
+		}
+	}
+	wantRecords(t, ctx, c, "orders", len(sent))
+	if s := b.Stats(); s.PublishRefused == 0 || s.PublishRecords != uint64(len(sent)) {
+		t.Errorf("%d refused, %d records", s.PublishRefused, s.PublishRecords)
+	}
+}

@@ -3,6 +3,8 @@ package netio
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"felix/netio/wire"
 	"felix/replicate"
@@ -39,46 +41,76 @@ func (st *stream) publishFrame(c *chunk, flags wire.Flags, body []byte) error {
 	if p.acked && p.failed == nil {
 		p.failed = st.meterAcked(len(body), f.Count)
 	}
-	st.keepSequence(p, f.Tenant, f.Namespace, f.Stream, f.Key)
+	st.keepSequence(p, f.Tenant, f.Namespace, f.Stream)
 	return nil
 }
 
-// A refusedBatch is a batch of an idempotent producer that was refused at the door and may be sent again.
+// A refusedBatch is where a producer's order in a shard was broken at the door: the batches from sequence to last were refused and may be
+// sent again.
 type refusedBatch struct {
-	producer, sequence, key uint64 // key is its hash: the sequence counts per shard, and the shard is not known
-	scope                   string
-	why                     *refusal
+	producer, sequence, last uint64
+	scope                    string
+	shard                    *replicate.Shard // nil when the batch found none: then it stands for every shard of scope
+	why                      *refusal
+	until                    time.Duration // on the clock of the loops; then it is forgotten
 }
+
+// refusedFor is how long a refused batch is remembered: for longer than what was sent behind it is on its way. A client that goes on
+// elsewhere and comes back is not met with it for ever.
+const refusedFor = 5 * time.Second
 
 // maxRefusedBatches bounds what a stream remembers: clients have at most 64 batches of a producer on their way.
 const maxRefusedBatches = 64
 
-// keepSequence refuses what a producer sent behind a batch that was refused at the door in the same way, until that batch comes
-// again. The shard would answer sequence_gap, which ends the producer.
-func (st *stream) keepSequence(p *publish, tenant, namespace, name, key []byte) {
+// keepSequence refuses what a producer sent behind a batch that was refused at the door in the same way, until the batches come again in
+// order. The shard would answer sequence_gap, which ends the producer.
+func (st *stream) keepSequence(p *publish, tenant, namespace, name []byte) {
 	if !p.Idempotent || p.failed == nil && len(st.refused) == 0 {
 		return
 	}
-	scope, hash := scopeKey(tenant, namespace, name), wire.KeyHash(key)
-	for i, r := range st.refused {
-		if r.producer != p.ProducerID || r.scope != scope {
+	now := st.conn.server.group.NowOffCore()
+	st.refused = slices.DeleteFunc(st.refused, func(r refusedBatch) bool { return r.until <= now })
+	scope, shard, own := scopeKey(tenant, namespace, name), p.Shard, -1
+	until := now + refusedFor
+	for i := range st.refused {
+		r := &st.refused[i]
+		if r.producer != p.ProducerID || r.scope != scope || r.shard != nil && shard != nil && r.shard != shard {
 			continue
 		}
-		if r.sequence == p.Sequence && r.key == hash {
-			st.refused = append(st.refused[:i], st.refused[i+1:]...)
-			break
+		if r.sequence < p.Sequence && p.failed == nil {
+			p.failed = r.why
+			until = r.until // not for longer than what it is behind
 		}
-		if r.sequence < p.Sequence {
-			p.Shard, p.failed = nil, r.why
-			return
+		if r.shard == shard {
+			own = i
 		}
 	}
-	if p.failed != nil && p.failed.class() != wire.RetryFatal {
+	switch {
+	case p.failed == nil:
+		// It is let through: the next one may be, too.
+		st.refused = slices.DeleteFunc(st.refused, func(r refusedBatch) bool {
+			return r.producer == p.ProducerID && r.scope == scope && r.sequence == p.Sequence && (r.shard == nil || r.shard == shard && r.last == r.sequence)
+		})
+		for i := range st.refused {
+			if r := &st.refused[i]; r.producer == p.ProducerID && r.scope == scope && r.shard == shard && r.sequence == p.Sequence {
+				r.sequence++
+			}
+		}
+		return
+	case p.failed.class() == wire.RetryFatal:
+	case own >= 0:
+		r := &st.refused[own]
+		if p.Sequence <= r.sequence {
+			r.sequence, r.until = p.Sequence, until
+		}
+		r.last = max(r.last, p.Sequence)
+	default:
 		if len(st.refused) == maxRefusedBatches {
-			st.refused = append(st.refused[:0], st.refused[1:]...)
+			st.refused = slices.Delete(st.refused, 0, 1)
 		}
-		st.refused = append(st.refused, refusedBatch{p.ProducerID, p.Sequence, hash, scope, p.failed})
+		st.refused = append(st.refused, refusedBatch{p.ProducerID, p.Sequence, p.Sequence, scope, shard, p.failed, until})
 	}
+	p.Shard = nil
 }
 
 // entry returns the next place in the run, once the window has room.
@@ -206,7 +238,7 @@ func (st *stream) publishIdempotent(c *chunk, m *wire.PublishIdempotent) error {
 	if p.failed == nil {
 		p.failed = st.meterAcked(len(m.Records), m.Count)
 	}
-	st.keepSequence(p, []byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream), m.Key)
+	st.keepSequence(p, []byte(m.TenantID), []byte(m.Namespace), []byte(m.Stream))
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (r *run) Run(l *core.Loop) {
 			answers.expect(p)
 		}
 		if p.raw == nil && p.failed == nil && p.Idempotent && len(answers.refused) > 0 {
-			p.failed = answers.keepSequence(p)
+			p.failed = answers.keepSequence(l, p)
 		}
 		if p.raw != nil || p.failed != nil {
 			in.finish(l, p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,13 +54,13 @@ func TestQuotaRates(t *testing.T) {
 
 // Readers go on in order, as many as there is room for, and all of them when another quota is in force.
 func TestQuotaWaitsInOrder(t *testing.T) {
-	began := time.Now()
-	q := newQuota(Quota{BytesPerSec: 1000}, time.Millisecond, func() time.Duration { return time.Since(began) })
-	q.overdraw(50, 0) // 50 ms
+	var at atomic.Int64 // the clock; the queue looks at it every few milliseconds
+	q := newQuota(Quota{BytesPerSec: 1000}, time.Millisecond, func() time.Duration { return time.Duration(at.Load()) })
+	q.overdraw(20, 0) // 20 ms
 	ctx, cancel := context.WithCancel(t.Context())
 	order := make(chan int)
-	queued := func(n int32) { waitFor(t, "the queue", func() bool { return q.waiting.Load() == n }) }
 	wait := func(i int, ctx context.Context, stop chan struct{}) {
+		queued := q.waiting.Load()
 		go func() {
 			waited, err := q.wait(ctx, stop, 20)
 			if !waited {
@@ -70,17 +71,20 @@ func TestQuotaWaitsInOrder(t *testing.T) {
 			}
 			order <- i
 		}()
-		queued(int32(i))
+		waitFor(t, "it to be queued", func() bool { return q.waiting.Load() == queued+1 })
 	}
 	for i := range 3 {
 		wait(i+1, ctx, nil)
 	}
 	for i := range 3 {
+		at.Add(int64(20 * time.Millisecond)) // for one of them
 		if got := <-order; got != i+1 {
 			t.Fatalf("%d goes on, want %d", got, i+1)
 		}
+		if n := q.waiting.Load(); n != int32(2-i) {
+			t.Fatalf("%d wait, want %d", n, 2-i)
+		}
 	}
-	q.overdraw(1_000_000, 0) // seconds
 	stop := make(chan struct{})
 	wait(1, ctx, nil)
 	wait(2, t.Context(), stop)
@@ -93,7 +97,7 @@ func TestQuotaWaitsInOrder(t *testing.T) {
 	if got := <-order; got != 2 {
 		t.Fatalf("%d, want the one that was stopped", got)
 	}
-	queued(1)
+	waitFor(t, "the last to be alone", func() bool { return q.waiting.Load() == 1 })
 	q.retire()
 	if got := <-order; got != 3 {
 		t.Fatalf("%d, want the last", got)
@@ -132,21 +136,20 @@ func quotaOf(t *testing.T, q Quota, change func(*Config)) *fixture {
 func TestQuotaRefusesAckedPublishes(t *testing.T) {
 	f := quotaOf(t, Quota{MsgsPerSec: 1}, nil)
 	k := f.connect().authed()
-	k.publish(batch(1, "updates", "", "a", "b", "c"))
+	all := wire.AppendPublish(nil, batch(1, "updates", "", "a", "b", "c")) // in one write, so that no second passes in between
+	all = wire.AppendPublish(all, batch(2, "updates", "", "x"))
+	all = wire.AppendMessage(all, &wire.PublishBatch{Scope: wire.Scope{TenantID: "t1", Namespace: "default", Stream: "updates"}, Count: 1, Records: wire.AppendRecord(nil, nil), RequestID: 3, HasRequestID: true, Ack: wire.AckPerBatch})
+	all = wire.AppendPublish(all, idempotent(4, 7, 0))
+	all = wire.AppendPublish(all, idempotent(5, 7, 1)) // goes with the one before
+	k.raw(all)
 	if a := k.ack(); a.Failed {
 		t.Fatalf("ack %+v", a)
 	}
-	k.publish(batch(2, "updates", "", "x"))
 	if a := k.ack(); !a.Failed || a.Code != wire.CodeOverloaded || a.Retry != wire.RetryAfter || a.Reason != wire.ReasonTenantQuota || a.RetryAfterMillis == 0 || a.RetryAfterMillis > 3000 {
 		t.Fatalf("ack %+v", a)
 	}
-	k.send(&wire.PublishBatch{Scope: wire.Scope{TenantID: "t1", Namespace: "default", Stream: "updates"}, Count: 1, Records: wire.AppendRecord(nil, nil), RequestID: 3, HasRequestID: true, Ack: wire.AckPerBatch})
-	if e, ok := k.message().(*wire.PublishError); !ok || e.RequestID != 3 || e.Reason != wire.ReasonTenantQuota || e.RetryAfterMillis == 0 {
-		t.Fatalf("%+v", e)
-	}
-	for sequence := range uint64(2) { // the second goes with the first
-		k.publish(idempotent(4+sequence, 7, sequence))
-		if e, ok := k.message().(*wire.PublishError); !ok || e.RequestID != 4+sequence || e.Reason != wire.ReasonTenantQuota {
+	for id := uint64(3); id < 6; id++ {
+		if e, ok := k.message().(*wire.PublishError); !ok || e.RequestID != id || e.Reason != wire.ReasonTenantQuota || e.RetryAfterMillis == 0 {
 			t.Fatalf("%+v", e)
 		}
 	}
@@ -158,12 +161,18 @@ func TestQuotaRefusesAckedPublishes(t *testing.T) {
 		t.Fatalf("%+v, want the refusal of the batch before", e)
 	}
 	for sequence := range uint64(3) {
+		if sequence == 1 { // the one behind it cannot pass
+			k.publish(idempotent(20, 7, 2))
+			if e, ok := k.message().(*wire.PublishError); !ok || e.RequestID != 20 || e.Reason != wire.ReasonTenantQuota {
+				t.Fatalf("%+v", e)
+			}
+		}
 		k.publish(idempotent(7+sequence, 7, sequence))
 		if m, ok := k.message().(*wire.PublishOK); !ok || m.Offset != wire.Offset(3+sequence) {
 			t.Fatalf("%+v", m)
 		}
 	}
-	if s := f.server.Stats(); len(s.Tenants) != 1 || s.Tenants[0].QuotaRefused != 4 || s.PublishRefused != 5 {
+	if s := f.server.Stats(); len(s.Tenants) != 1 || s.Tenants[0].QuotaRefused != 4 || s.PublishRefused != 6 {
 		t.Errorf("stats %+v", s)
 	}
 	if q, from := f.server.Quota("t1"); q != (Quota{}) || from != QuotaSet {
@@ -265,9 +274,11 @@ func TestQuotaDrain(t *testing.T) {
 func TestQuotaSheds(t *testing.T) {
 	f := quotaOf(t, Quota{MsgsPerSec: 1}, func(c *Config) { c.Limits.ShedUnacked = true })
 	k := f.connect().authed()
+	var all []byte
 	for range 3 {
-		k.publish(plain("updates", "", "a", "b", "c"))
+		all = wire.AppendPublish(all, plain("updates", "", "a", "b", "c"))
 	}
+	k.raw(all)
 	waitFor(t, "two to be dropped", func() bool { return f.server.Stats().PublishShed == 2 })
 	s := f.server.Stats()
 	if frames, records := f.catalog.Resolve([]byte("t1"), []byte("default"), []byte("updates")).Shed(); frames != 2 || records != 6 || s.PublishRecords != 3 || s.Tenants[0].QuotaShed != 2 {

@@ -151,13 +151,14 @@ func (in *ingress) refuse(l *core.Loop, p *publish, why *refusal) {
 	p.failed = why
 	p.run.stream.account.counts.queueRefused.Add(1)
 	if p.Idempotent {
-		p.run.stream.answers.refuse(p)
+		p.run.stream.answers.refuse(l, p)
 		// Those with a slot already are of other shards: a tenant's publishes get theirs in order.
 		for q := p.after; q != nil; q = q.after {
 			if q.Idempotent && q.ProducerID == p.ProducerID && q.Shard == p.Shard && q.Waiter.Queued() {
 				in.slots.Cancel(&q.Waiter)
 				q.waitsNoMore()
 				q.failed, q.answered = why, true
+				p.run.stream.answers.refuse(l, q)
 				in.count(q)
 			}
 		}
@@ -165,38 +166,49 @@ func (in *ingress) refuse(l *core.Loop, p *publish, why *refusal) {
 	in.finish(l, p) // answers all of them, when their turn is
 }
 
-// A refusedSequence is the lowest sequence of a producer and shard that its stream's loop has refused and not seen since.
+// A refusedSequence is where a producer's order in a shard was broken on the session's loop: the batches from sequence to last were refused
+// and have not come again.
 type refusedSequence struct {
-	shard              *replicate.Shard
-	producer, sequence uint64
-	why                *refusal
+	shard                    *replicate.Shard
+	producer, sequence, last uint64
+	why                      *refusal
+	until                    time.Duration // then it is forgotten
 }
 
 // refuse notes that p was refused.
-func (a *answers) refuse(p *publish) {
+func (a *answers) refuse(l *core.Loop, p *publish) {
 	for i := range a.refused {
 		if r := &a.refused[i]; r.producer == p.ProducerID && r.shard == p.Shard {
-			r.sequence = min(r.sequence, p.Sequence)
+			if p.Sequence <= r.sequence {
+				r.sequence, r.until = p.Sequence, l.Now()+refusedFor
+			}
+			r.last = max(r.last, p.Sequence)
 			return
 		}
 	}
 	if len(a.refused) == maxRefusedBatches {
 		a.refused = slices.Delete(a.refused, 0, 1)
 	}
-	a.refused = append(a.refused, refusedSequence{p.Shard, p.ProducerID, p.Sequence, p.failed})
+	a.refused = append(a.refused, refusedSequence{p.Shard, p.ProducerID, p.Sequence, p.Sequence, p.failed, l.Now() + refusedFor})
 }
 
-// keepSequence returns why p has to be refused: because a batch before it was. The batch itself, come again, is let through.
-func (a *answers) keepSequence(p *publish) *refusal {
-	for i, r := range a.refused {
+// keepSequence returns why p has to be refused: because a batch before it was. The batches themselves, come again in order, are let
+// through.
+func (a *answers) keepSequence(l *core.Loop, p *publish) *refusal {
+	a.refused = slices.DeleteFunc(a.refused, func(r refusedSequence) bool { return r.until <= l.Now() })
+	for i := range a.refused {
+		r := &a.refused[i]
 		if r.producer != p.ProducerID || r.shard != p.Shard {
 			continue
 		}
 		if r.sequence < p.Sequence {
+			r.last = max(r.last, p.Sequence)
 			return r.why
 		}
 		if r.sequence == p.Sequence {
-			a.refused = slices.Delete(a.refused, i, i+1)
+			if r.sequence++; r.sequence > r.last {
+				a.refused = slices.Delete(a.refused, i, i+1)
+			}
 		}
 		return nil
 	}

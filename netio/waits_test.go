@@ -188,7 +188,11 @@ func TestQueueWaitKeepsSequences(t *testing.T) {
 	refused(5)
 	k.publish(idempotent(6, 8, 0))
 	appended(6, 0)
-	for i := range uint64(4) {
+	k.publish(idempotent(7, 7, 0))
+	appended(7, 1)
+	k.publish(idempotent(20, 7, 2)) // on its way before 1 was refused
+	refused(20)
+	for i := uint64(1); i < 4; i++ {
 		k.publish(idempotent(7+i, 7, i))
 		appended(7+i, wire.Offset(1+i))
 	}

@@ -11,58 +11,70 @@ import (
 // the way behind it is answered with sequence_gap.
 const maxRefusedBatches = 64
 
-// refusedBatches are the batches of idempotent producers that the shard refused, though they were in order, and that have not come
-// again: the lowest of each producer, oldest first. Batches of the producer behind it are refused the same way, since sequence_gap would
-// end the producer. Nil until it is needed, and looked at only where a batch is not the next one.
+// refusedBatches are where the order of idempotent producers was broken by the shard itself, oldest first: it refused batches that were
+// in order, and those behind them, and they have not come again. sequence_gap would end the producer. Nil until it is needed, and looked
+// at only where a batch is not the next one.
 type refusedBatches []refusedBatch
 
 type refusedBatch struct {
-	producer, sequence uint64
-	outcome            Outcome
+	producer, sequence, last uint64 // the batches from sequence to last were refused
+	outcome                  Outcome
+	until                    time.Duration // on the clock of the loops; then it is forgotten
 }
+
+// refusedFor is how long a refused batch is remembered: for longer than what was sent behind it is on its way.
+const refusedFor = 5 * time.Second
 
 func (r refusedBatches) find(producer uint64) int {
 	return slices.IndexFunc(r, func(b refusedBatch) bool { return b.producer == producer })
 }
 
-// before returns the outcome of the refused batch before a, or otherwise when there is none.
-func (r refusedBatches) before(a *Append, otherwise Outcome) Outcome {
-	if i := r.find(a.ProducerID); i >= 0 && r[i].sequence < a.Sequence {
-		return r[i].outcome
+// before returns the outcome of the refused batch before a, with which a is to be refused, or otherwise when there is none.
+func (r *refusedBatches) before(a *Append, otherwise Outcome, now time.Duration) Outcome {
+	*r = slices.DeleteFunc(*r, func(b refusedBatch) bool { return b.until <= now })
+	i := r.find(a.ProducerID)
+	if i < 0 || (*r)[i].sequence >= a.Sequence {
+		return otherwise
 	}
-	return otherwise
+	b := &(*r)[i]
+	b.last = max(b.last, a.Sequence)
+	return b.outcome
 }
 
 // note takes a up.
-func (r *refusedBatches) note(a *Append, o Outcome) {
+func (r *refusedBatches) note(a *Append, o Outcome, now time.Duration) {
 	if i := r.find(a.ProducerID); i >= 0 {
 		b := &(*r)[i]
 		if a.Sequence <= b.sequence {
-			b.sequence, b.outcome = a.Sequence, o
+			b.sequence, b.outcome, b.until = a.Sequence, o, now+refusedFor
 		}
+		b.last = max(b.last, a.Sequence)
 		return
 	}
 	if len(*r) == maxRefusedBatches {
 		*r = slices.Delete(*r, 0, 1)
 	}
-	*r = append(*r, refusedBatch{a.ProducerID, a.Sequence, o})
+	*r = append(*r, refusedBatch{a.ProducerID, a.Sequence, a.Sequence, o, now + refusedFor})
 }
 
-// appended forgets what is behind a batch that was appended.
+// appended notes that a batch has come after all: the next one may.
 func (r *refusedBatches) appended(a *Append) {
 	if len(*r) == 0 {
 		return
 	}
 	if i := r.find(a.ProducerID); i >= 0 && (*r)[i].sequence <= a.Sequence {
-		*r = slices.Delete(*r, i, i+1)
+		b := &(*r)[i]
+		if b.sequence = a.Sequence + 1; b.sequence > b.last {
+			*r = slices.Delete(*r, i, i+1)
+		}
 	}
 }
 
 // refuseForNow answers an append that may be tried again.
 func (s *Shard) refuseForNow(l *core.Loop, a *Append, o Outcome) {
 	if a.Idempotent {
-		o = s.refused.before(a, o) // one message for all that one refusal takes along
-		s.refused.note(a, o)
+		o = s.refused.before(a, o, l.Now()) // one message for all that one refusal takes along
+		s.refused.note(a, o, l.Now())
 	}
 	a.finish(l, o)
 }
@@ -114,12 +126,12 @@ func (s *Shard) expireHeld(l *core.Loop) (earliest time.Duration) {
 		a := held.pop()
 		if a.Deadline != 0 && a.Deadline <= l.Now() {
 			if a.Idempotent {
-				s.refused.note(a, Overloaded) // before those behind it are looked at
+				s.refused.note(a, Overloaded, l.Now()) // before those behind it are looked at
 			}
 			over.push(a)
 			continue
 		}
-		if a.Idempotent && s.refused.before(a, Pending) != Pending {
+		if a.Idempotent && s.refused.before(a, Pending, l.Now()) != Pending {
 			over.push(a)
 			continue
 		}
