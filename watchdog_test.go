@@ -100,7 +100,7 @@ func TestWatchdog(t *testing.T) {
 func TestWatchdogLooks(t *testing.T) {
 	b := mustStart(t, Config{Cores: 2})
 	first, second := b.sight(), b.sight()
-	if len(first.loops) != 2 || len(first.queues) != 2 || len(first.lanes) != b.Lanes() {
+	if len(first.loops) != 2 || len(first.queues) != 2 || len(first.lanes) != len(b.lanes) {
 		t.Fatalf("%+v", first)
 	}
 	for i := range first.loops {

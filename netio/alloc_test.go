@@ -35,10 +35,15 @@ func newDoor(t testing.TB, send *quic.Stream) *door {
 	s := &Server{limits: Limits{}.withDefaults(), group: group}
 	s.catalog = replicate.NewCatalog(replicate.CatalogConfig{Hosts: []*replicate.Host{host}, AutoCreate: true, DevShards: 48})
 	s.bytes, s.large = newBudget(1<<30), newBudget(1<<30)
+	s.memory = newMemory(MemoryConfig{}, s.limits, s.bytes, newBudget(1))
+	if err := s.accounts.init(QuotaConfig{}, group.NowOffCore); err != nil {
+		t.Fatal(err)
+	}
 	s.ingress = []*ingress{newIngress(s, 1)}
 	c := &conn{server: s, loop: group.Loop(0), ingress: s.ingress[0], bytes: newBudget(1 << 30)}
 	d := &door{t: t, stream: newStream(c, nil, send), hosts: []*replicate.Host{host}, ins: s.ingress, group: group}
 	d.stream.tenant, d.stream.tenantID, d.stream.flags = "default", 1, wire.DefaultClientFlags
+	d.stream.account = s.accounts.enter("default")
 	d.stream.answers.broken = true // there is no peer: answers are encoded and dropped
 	if _, err := s.catalog.Ensure(t.Context(), "default", "default", "updates"); err != nil {
 		t.Fatal(err)
