@@ -162,11 +162,15 @@ func (p *clientPublisher) settle() {
 
 // outcomeOf says what an error of the client means; success is what none means.
 func outcomeOf(err error, success Fate) Outcome {
+	if err == nil {
+		return Outcome{Fate: success} // apart from failed, whose variable is on the heap
+	}
+	return failed(err)
+}
+
+func failed(err error) Outcome {
 	var refusal *client.Error
-	switch {
-	case err == nil:
-		return Outcome{Fate: success}
-	case errors.As(err, &refusal) && refusal.Retry != client.RetryOutcomeUnknown:
+	if errors.As(err, &refusal) && refusal.Retry != client.RetryOutcomeUnknown {
 		return Outcome{Refused, err}
 	}
 	return Outcome{Unknown, err}
