@@ -18,6 +18,7 @@ type Stats struct {
 	FramesDropped, EventsDropped uint64 // left out for slow subscribers
 	Stalls, StallsExpired        uint64 // times a subscriber held publishes back; times it did so as long as it may
 	HeldBytes, RingBytes         int64  // event frames in memory; those of them in replay rings
+	Lagged                       uint64 // subscriptions of durable streams that ended in place of a drop, and were told so
 	LoopStalls                   uint64 // times the watchdog found a core with work that did not move
 	QueueStalls, LaneStalls      uint64 // the same of a queue for slots, and of a lane
 
@@ -38,6 +39,7 @@ func (b *Broker) Stats() Stats {
 		s.EventsDropped += c.EventsDropped.Load()
 		s.Stalls += c.Stalls.Load()
 		s.StallsExpired += c.StallsExpired.Load()
+		s.Lagged += c.Lagged.Load()
 	}
 	s.Lanes = b.laneStats()
 	return s
@@ -135,6 +137,7 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	counter("felix_sub_records_dropped_total", s.EventsDropped)
 	counter("felix_sub_stalls_total", s.Stalls)
 	counter("felix_sub_stalls_expired_total", s.StallsExpired)
+	counter("felix_sub_lagged_total", s.Lagged)
 	counter("felix_event_frames_sealed_total", s.FramesSealed)
 	counter("felix_event_encodes_total", s.Encodes)
 	counter("felix_event_frames_sent_total", s.EventFrames)

@@ -34,7 +34,8 @@
 //
 // What the ring of a Log with an Archive has let go of is read from there, one read per subscription at a time, until next is in the
 // ring; then as above. A subscription that is gone or live when the answer comes releases it. One whose log cannot be read
-// ends as Failed after what is queued.
+// ends as Failed after what is queued. One with EndOnDrop ends as Lagged where it would lose its first record: its reader
+// is told, and can subscribe again where it stood.
 //
 // # Invariants
 //

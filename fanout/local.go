@@ -91,6 +91,7 @@ type Counters struct {
 	EventsDropped   atomic.Uint64 // records of these, and those overtaken by the ring
 	Stalls          atomic.Uint64 // times a subscription began to hold back appends
 	StallsExpired   atomic.Uint64 // times it did so for MaxBlock
+	Lagged          atomic.Uint64 // subscriptions that ended in place of a drop (Subscription.EndOnDrop)
 }
 
 // A Local is what the rings and topics of one core share: limits, counters and the order in which slabs go when memory is short. It is

@@ -79,9 +79,10 @@ const (
 	Deleted                // its stream was deleted
 	Unsubscribed           // Topic.Unsubscribe; what was queued is gone
 	Failed                 // the log cannot be read from where it stands: Subscription.Err
+	Lagged                 // EndOnDrop, and a frame found no room; it begins at Stats.Next
 )
 
-var reasonNames = [...]string{"not_ended", "deleted", "unsubscribed", "failed"}
+var reasonNames = [...]string{"not_ended", "deleted", "unsubscribed", "failed", "lagged"}
 
 // String returns the name in log lines.
 func (r EndReason) String() string {
@@ -103,6 +104,9 @@ type Subscription struct {
 	QueueBytes int
 	// Policy is the rule of the stream.
 	Policy Policy
+	// EndOnDrop ends the subscription as Lagged, behind what is queued, where Policy would leave out the first record for want of room.
+	// It is for a reader that can be told and can have the record from the log. What a log has let go of does not end it.
+	EndOnDrop bool
 	// Wake, if set, is how the writer is woken, for one that serves several subscriptions and calls Park instead of Wait: the loop calls
 	// it, at most once per Park, when there is something to take or the subscription has ended. It must not block.
 	Wake func()

@@ -255,13 +255,26 @@ func (t *Topic) onArchive(l *core.Loop, s *Subscription, frames []*Frame, err er
 	t.feed(l, s)
 }
 
-// fail ends s after what is queued. It stays registered until its writer leaves.
+// fail ends s, whose log cannot be read.
 func (t *Topic) fail(l *core.Loop, s *Subscription, err error) {
+	s.failure = err
+	t.end(l, s, Failed)
+	t.local.burst.wake()
+}
+
+// lag ends s, for which there is no room. Whoever calls it wakes the writers.
+func (t *Topic) lag(l *core.Loop, s *Subscription) {
+	t.local.Counters.Lagged.Add(1)
+	t.end(l, s, Lagged)
+}
+
+// end ends s after what is queued. It stays registered, as one that is not live, until its writer leaves.
+func (t *Topic) end(l *core.Loop, s *Subscription, reason EndReason) {
 	t.unhold(l, s)
-	s.failure, s.spent = err, true
+	s.spent = true
 	s.state.Store(uint32(Ended))
-	s.ended.Store(uint32(Failed))
-	t.wake(s)
+	s.ended.Store(uint32(reason))
+	t.local.burst.add(s)
 }
 
 // feedFrames queues frames read from the log. It returns the size of the first that does not fit, 0 when all do.
@@ -386,11 +399,15 @@ func (t *Topic) offerSlow(l *core.Loop, s *Subscription, f *Frame) (used bool) {
 	switch {
 	case s.fits(part.Size()):
 		s.spent = false
-	case s.Policy == DropOld:
-		t.dropOld(s, part.Size())
 	case s.Policy == CatchUp, s.Policy == Block && !s.spent:
 		t.fallBehind(l, s, part.Size())
 		part = t.unused(f, part)
+	case s.EndOnDrop:
+		t.cursors++
+		t.lag(l, s)
+		part = t.unused(f, part)
+	case s.Policy == DropOld:
+		t.dropOld(s, part.Size())
 	default:
 		t.local.Counters.FramesDropped.Add(1)
 		t.local.Counters.EventsDropped.Add(s.skip(f.End()))
@@ -472,12 +489,17 @@ func (t *Topic) unhold(l *core.Loop, s *Subscription) {
 // until one fits. One that is still reading history goes on with that, at the risk that the ring overtakes it.
 func (t *Topic) onExpired(l *core.Loop, s *Subscription) {
 	t.local.Counters.StallsExpired.Add(1)
-	if s.fell {
-		if _, end := t.log.Bounds(); s.offset() < end {
+	_, end := t.log.Bounds()
+	switch {
+	case s.fell && s.EndOnDrop && s.offset() < end:
+		t.lag(l, s)
+		t.local.burst.wake()
+	case s.fell:
+		if s.offset() < end {
 			t.local.Counters.EventsDropped.Add(s.skip(end))
 		}
 		t.goLive(l, s)
-	} else {
+	default:
 		s.state.Store(uint32(Joining))
 		if s.started {
 			s.state.Store(uint32(CatchingUp))

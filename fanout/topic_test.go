@@ -136,6 +136,70 @@ func TestDropOldDropsQueuedFrames(t *testing.T) {
 	g.close()
 }
 
+// A reader that can be told loses nothing: where the first record would be left out its subscription ends, behind what is queued.
+func TestEndOnDrop(t *testing.T) {
+	for _, tt := range []struct {
+		policy Policy
+		expire bool // MaxBlock passes
+		resume wire.Offset
+		frames string
+	}{
+		{DropNew, false, 6, "0-2 2-4 4-6"},
+		{DropOld, false, 6, "0-2 2-4 4-6"},
+		{Block, true, 6, "0-2 2-4 4-6"},
+	} {
+		g := newTestLog(t, Limits{})
+		s := g.subscribe(&Subscription{Capacity: 3, Policy: tt.policy, EndOnDrop: true}, latest)
+		other := g.subscribe(&Subscription{}, latest)
+		g.publish(5, 2)
+		if tt.expire {
+			check(t, "state", s.Stats().State, Blocked)
+			g.l.Disarm(&s.timer)
+			s.expire(g.l)
+		}
+		check(t, "holding", g.topic.Holding(), false)
+		check(t, "state", s.Stats().State, Ended)
+		g.publish(2, 2) // passes it by
+		g.checkBooks()
+		_, ended := s.End()
+		check(t, "ended before it is read", ended, false)
+		check(t, "frames", g.take(s, 99), tt.frames)
+		reason, ended := s.End()
+		check(t, "reason", reason, Lagged)
+		check(t, "ended", ended, true)
+		check(t, "resume", s.Stats().Next, tt.resume)
+		check(t, "dropped", s.Stats().Dropped, 0)
+		check(t, "lagged", g.local.Counters.Lagged.Load(), 1)
+		check(t, "dropped in all", g.local.Counters.EventsDropped.Load(), 0)
+		g.topic.Unsubscribe(g.l, s)
+		check(t, "frames of the other", g.take(other, 99), "0-2 2-4 4-6 6-8 8-10 10-12 12-14")
+		g.checkBooks()
+		g.topic.Unsubscribe(g.l, other)
+		g.close()
+	}
+}
+
+// What the log has let go of is a jump for everyone: to subscribe again would not bring it back.
+func TestEndOnDropIsNotForRetention(t *testing.T) {
+	g := newTestLog(t, Limits{RingRecords: 4, LeastRecords: 1, FrameRecords: 1})
+	s := &Subscription{EndOnDrop: true}
+	if _, _, err := g.topic.Subscribe(g.l, s, latest); err != nil {
+		t.Fatal(err)
+	}
+	for range 600 {
+		g.publish(1, 1)
+	}
+	start := g.Start()
+	if start == 0 {
+		t.Fatal("the ring let go of nothing")
+	}
+	g.topic.Start(g.l, s)
+	check(t, "state", s.Stats().State, Live)
+	check(t, "dropped", s.Stats().Dropped, uint64(start))
+	g.topic.Unsubscribe(g.l, s)
+	g.close()
+}
+
 func TestQueueIsBoundedInBytesToo(t *testing.T) {
 	for policy, want := range map[Policy]string{DropNew: "0-1 1-2", DropOld: "3-4 4-5"} {
 		g := newTestLog(t, Limits{})
@@ -382,6 +446,7 @@ func TestUnsubscribe(t *testing.T) {
 // Random interleavings of everything, on one goroutine: each subscription sees every offset from its start on, except those that its
 // counter says were dropped, in order, and the books balance at every step.
 func TestRandomInterleavings(t *testing.T) {
+	lagged := 0
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		g := newTestLog(t, Limits{RingRecords: 20 + rng.IntN(500), LeastRecords: 1 + rng.IntN(50), RingBytes: 1 << (14 + rng.IntN(6)),
@@ -412,7 +477,7 @@ func TestRandomInterleavings(t *testing.T) {
 				g.local.Trim()
 			case k < 13 && len(readers) < 8:
 				start := []wire.StartPosition{latest, earliest, at(g.Start() + wire.Offset(rng.Uint64N(uint64(g.Tail()-g.Start())+1)))}[rng.IntN(3)]
-				r := &reader{Subscription: &Subscription{Policy: Policy(rng.IntN(4)), Capacity: 1 + rng.IntN(40), QueueBytes: 1 << (8 + rng.IntN(10))}}
+				r := &reader{Subscription: &Subscription{Policy: Policy(rng.IntN(4)), EndOnDrop: rng.IntN(4) == 0, Capacity: 1 + rng.IntN(40), QueueBytes: 1 << (8 + rng.IntN(10))}}
 				from, _, err := g.topic.Subscribe(g.l, r.Subscription, start)
 				if err != nil {
 					t.Fatal(err)
@@ -446,13 +511,20 @@ func TestRandomInterleavings(t *testing.T) {
 		}
 		g.flush()
 		for _, r := range readers {
-			for !r.isLive() || r.Stats().Depth > 0 {
+			for !r.isLive() && !r.hasEnded() || r.Stats().Depth > 0 {
 				read(r, r.Take(nil, 1000))
 				if r.WantsFeed() {
 					g.topic.Feed(g.l, r.Subscription)
 				}
 			}
 			st := r.Stats()
+			if reason, _ := r.End(); reason == Lagged {
+				lagged++
+				if r.next != st.Next || r.gaps != st.Dropped {
+					t.Fatalf("seed %d: ended at %d with gaps of %d, read up to %d, %d counted as dropped (%v)", seed, st.Next, r.gaps, r.next, st.Dropped, r.Policy)
+				}
+				continue
+			}
 			if st.Next != g.Tail() || r.gaps+uint64(st.Next-r.next) != st.Dropped {
 				t.Fatalf("seed %d: read up to %d of %d with gaps of %d, %d counted as dropped (%v)", seed, r.next, st.Next, r.gaps, st.Dropped, r.Policy)
 			}
@@ -465,5 +537,8 @@ func TestRandomInterleavings(t *testing.T) {
 		check(t, "holding", g.topic.Holding(), false)
 		g.topic.Close(g.l)
 		g.close()
+	}
+	if lagged == 0 {
+		t.Error("no subscription lagged")
 	}
 }

@@ -72,6 +72,8 @@
 //     so that a cursor error opens no stream and a missing stream credit is seen by the one who asks.
 //   - The live_offset clients are told is 2^52 above the tail (wire.LiveOffsetUnreached): published clients then leave pacing to QUIC
 //     flow control and the broker's queue decides what a slow subscriber gets. WIRE section 9 has the reasons.
+//   - A subscriber of a durable stream that drops is ended with subscription_lagged in place of its first drop, behind what was queued,
+//     when it can read that: it loses nothing, since what it lacks is in the log. Others see the hole. What retention took is a hole for both.
 //
 // Start reading at Server.Listen, then conn.go, stream.go, door.go, publish.go, ingress.go, waits.go, subscribe.go.
 package netio

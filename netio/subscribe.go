@@ -73,6 +73,7 @@ func (st *stream) subscribe(m *wire.Subscribe) error {
 		sub.Capacity = int(min(max(m.QueueCapacity, 1), uint64(server.limits.SubscriberQueueMax)))
 	}
 	sub.Policy = s.Settings().OnSlow
+	sub.EndOnDrop = s.Config.Durable && offsets && st.features.Has(wire.FeatureSubscriptionLagged)
 	sub.feed.sub = sub
 
 	from, tail, err := sub.register(start)
@@ -246,6 +247,8 @@ func (sub *subscription) finish(reason fanout.EndReason) {
 	switch {
 	case reason == fanout.Deleted && sub.client.features.Has(wire.FeatureStreamDeleted):
 		sub.events.Write(wire.AppendMessage(nil, &wire.StreamDeleted{SubscriptionID: sub.ID}))
+	case reason == fanout.Lagged:
+		sub.events.Write(wire.AppendMessage(nil, &wire.SubscriptionLagged{SubscriptionID: sub.ID, ResumeFrom: sub.Stats().Next}))
 	case reason == fanout.Failed:
 		sub.events.Write(wire.AppendMessage(nil, sub.client.errorFor(unreadableLog(sub.Err()))))
 	}
