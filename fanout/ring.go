@@ -64,6 +64,14 @@ func (r *Ring) Sealed() wire.Offset { return r.sealed }
 // Memory returns the bytes of the slabs held.
 func (r *Ring) Memory() int64 { return r.memory }
 
+// MeanRecordBytes returns the mean size of the sealed records kept, with their share of the frames' heads; 0 when there are none.
+func (r *Ring) MeanRecordBytes() int64 {
+	if r.sealed == r.start {
+		return 0
+	}
+	return r.encoded / int64(r.sealed-r.start)
+}
+
 // NeedsSlab reports whether a batch of that size would start a new slab. What is sealed should be offered before, so that
 // Trim can let go of it.
 func (r *Ring) NeedsSlab(records []byte, count uint32) bool {

@@ -173,6 +173,9 @@ func (s *Subscription) Stats() Stats {
 	}
 }
 
+// QueuedBytes returns the bytes in the queue, or a little more. It is for use on the loop.
+func (s *Subscription) QueuedBytes() int { return s.queued() }
+
 // Take appends queued frames to dst, oldest first, until maxBytes are reached (the frame that reaches them included) or the queue
 // is empty. The caller releases each of them. It never blocks. Only the writer calls it.
 func (s *Subscription) Take(dst []*Frame, maxBytes int) []*Frame {

@@ -19,7 +19,7 @@ const (
 		wire.FeatureShardOwners | wire.FeatureAckOnCommit | wire.FeatureSubscribeQueue | wire.FeatureStreamRead |
 		// A broker promises offset_for_time with it. Times on group records are sent to clients that offer it, once there are groups.
 		wire.FeatureRecordTimestamps |
-		wire.FeatureSubscriptionLagged | wire.FeatureStreamDeleted | wire.FeaturePublishWidth | wire.FeatureExplicitShard
+		wire.FeatureInspect | wire.FeatureSubscriptionLagged | wire.FeatureStreamDeleted | wire.FeaturePublishWidth | wire.FeatureExplicitShard
 
 	pipelineFeatures = wire.FeaturePublishPipeline | wire.FeatureStreamPublishWindow
 )

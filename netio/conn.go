@@ -26,6 +26,7 @@ const stopRefused quic.StreamErrorCode = 1
 // ends and every goroutine of its streams has returned.
 type conn struct {
 	server  *Server
+	number  uint64 // from 1
 	quic    *quic.Conn
 	ticket  *ticket
 	session core.ID
@@ -59,6 +60,7 @@ func (s *Server) serve(q *quic.Conn, session core.ID) {
 	}
 	c := &conn{
 		server:  s,
+		number:  s.counts.connNumber.Add(1),
 		quic:    q,
 		ticket:  t,
 		session: session,

@@ -27,7 +27,7 @@ func TestAuthOK(t *testing.T) {
 		features wire.Features
 		ok       bool // plain ok instead of auth_ok
 	}{
-		{"published client 0.6.2", auth(), 0x177F, 0xE_E42EEA21, false},
+		{"published client 0.6.2", auth(), 0x177F, 0xF_E42EEA21, false},
 		{"without the second word", &wire.Auth{TenantID: "t1", ClientFlags: 0x1FFF, HasClientFlags: true, ClientFeatures: 0x7B77FFFF, HasClientFeatures: true}, 0x177F, 0x642EEA21, false},
 		{"only flags", &wire.Auth{TenantID: "t1", ClientFlags: 0x003F, HasClientFlags: true}, 0x003F, 0, false},
 		{"nothing offered", &wire.Auth{TenantID: "t1"}, 0, 0, true},

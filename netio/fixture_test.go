@@ -143,7 +143,7 @@ func (f *fixture) close() {
 	// A connection's place at the gate comes back with its context, which a goroutine of its own sees.
 	waitFor(f.t, "the books to balance after Close", func() bool {
 		s := f.server.Stats()
-		return s.Connections == 0 && s.Unauthenticated == 0 && s.Streams == 0 && s.Subscriptions == 0 && s.IngressBytes == 0 && s.SlotsInUse == 0 && s.SlotsWaiting == 0
+		return s.Connections == 0 && s.Unauthenticated == 0 && s.Streams == 0 && s.Subscriptions == 0 && f.server.SubscriptionStates()["live"] == 0 && s.IngressBytes == 0 && s.SlotsInUse == 0 && s.SlotsWaiting == 0
 	})
 }
 

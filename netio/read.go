@@ -31,9 +31,8 @@ const (
 
 // streamRead answers with a page of committed records.
 func (st *stream) streamRead(m *wire.StreamRead) error {
-	if st.published || st.run != nil {
-		// Its answer would wait among those to publishes, which are bounded in number and not in size.
-		return st.refuse(wire.CodeInvalidRequest, "stream_read needs a stream of its own, and this one publishes; open another one")
+	if refused := st.ownStream("stream_read"); refused != nil {
+		return st.refuseFor(refused)
 	}
 	shard, refused := st.logOf("stream_read", m.Scope, m.Shard)
 	if refused != nil {

@@ -39,6 +39,10 @@ func (st *stream) message(c *chunk, body []byte) error {
 		return st.streamRead(m)
 	case *wire.OffsetForTime:
 		return st.offsetForTime(m)
+	case *wire.ShardInspect:
+		return st.shardInspect(m)
+	case *wire.SubscriptionsList:
+		return st.subscriptionsList(m)
 	case *wire.Topology:
 		return st.reply(&wire.TopologyView{Brokers: st.conn.server.brokers})
 	case *wire.Extension:

@@ -48,6 +48,9 @@ type Server struct {
 	runs     runPool
 	parcels  sync.Pool
 
+	subscribers subscribers   // who subscribes
+	inspecting  chan struct{} // the place of the one list of them that is made at a time
+
 	tls  *tls.Config // of every socket, so that a session ticket is good at each
 	quic *quic.Config
 
@@ -124,6 +127,7 @@ func Listen(config Config) (*Server, error) {
 	for range listeners {
 		s.gates = append(s.gates, s.gate.forCore(s.group.NowOffCore))
 	}
+	s.inspecting = make(chan struct{}, 1)
 	s.counts.accepted = make([]atomic.Uint64, cores)
 	s.counts.events = make([]eventCounts, cores)
 	s.ctx, s.cancel = context.WithCancel(context.Background())

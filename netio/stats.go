@@ -18,6 +18,8 @@ type serverCounts struct {
 	subscribes, subscribeRefused                   atomic.Uint64
 	abandoned                                      atomic.Uint64 // streams given up by Close
 	shedUnread                                     atomic.Uint64 // frames dropped before they were parsed
+	subscriberStalls                               atomic.Uint64
+	connNumber                                     atomic.Uint64 // of the last connection
 }
 
 // eventCounts are the deliveries of one core's sessions, on a cache line of their own.
@@ -53,6 +55,7 @@ type Stats struct {
 	WaitersAdmitted, SlotsFreedWhileWaiting                    uint64
 	Subscribes, SubscribeRefused                               uint64
 	StreamsAbandoned                                           uint64 // by Close, with publishes that had not ended after Limits.AckWait
+	SubscriberStalls                                           uint64 // subscriptions that LookAtSubscribers found stalled
 	EventFrames, EventRecords, EventBytes                      uint64 // written to event streams; bytes of payload
 	PacketsIn, PacketsOut, BytesIn, BytesOut                   uint64
 	SuperBuffers, ForeignSegments, ForeignSegmentsDropped      uint64
@@ -86,6 +89,7 @@ func (s *Server) Stats() Stats {
 		Subscribes:             c.subscribes.Load(),
 		SubscribeRefused:       c.subscribeRefused.Load(),
 		StreamsAbandoned:       c.abandoned.Load(),
+		SubscriberStalls:       c.subscriberStalls.Load(),
 		Steered:                s.steered,
 	}
 	for i := range c.accepted {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -33,6 +34,14 @@ type subscription struct {
 	feed   feedTask
 	frames []*fanout.Frame // taken and not yet written
 	buffer []byte          // frames in another layout than the stored one
+
+	number uint64         // the server's number for it
+	since  time.Duration  // when it was registered, on the clock of the shard's loop; written there
+	look   subscriberLook // what the last look saw; owned by LookAtSubscribers
+
+	phase     atomic.Uint32 // of the writer; written by it
+	writes    atomic.Uint64 // to the event stream, the one at work included; written by the writer
+	blockedAt atomic.Uint64 // the write that a look found unfinished a second time; written by LookAtSubscribers
 }
 
 // subscribe serves a subscribe request: register, open the event stream, answer, deliver.
@@ -78,7 +87,10 @@ func (st *stream) subscribe(m *wire.Subscribe) error {
 
 	from, tail, err := sub.register(start)
 	if err == nil {
-		err = sub.open()
+		server.subscribers.add(sub)
+		if err = sub.open(); err != nil {
+			server.subscribers.remove(sub)
+		}
 	}
 	if err != nil {
 		st.conn.releaseSubscription(id)
@@ -105,6 +117,7 @@ func (sub *subscription) register(start wire.StartPosition) (from, tail wire.Off
 	done := make(chan struct{})
 	post := sub.conn.postTo(sub.shard.Owner(), core.Func(func(l *core.Loop) {
 		from, tail, err = sub.shard.Topic().Subscribe(l, &sub.Subscription, start)
+		sub.since = l.Now()
 		close(done)
 	}))
 	if post != nil {
@@ -173,6 +186,7 @@ func (st *stream) subscribeFailed(err error, s *replicate.Stream) error {
 func (sub *subscription) write() {
 	ctx := sub.events.Context() // ends when the client stops the stream or the connection ends
 	finished := false
+	sub.phase.Store(writerWaiting)
 	for {
 		if sub.Wait(ctx) != nil {
 			break
@@ -190,8 +204,10 @@ func (sub *subscription) write() {
 			break
 		}
 	}
+	sub.phase.Store(writerLeaving)
 	fanout.ReleaseAll(sub.frames)
 	sub.unregister()
+	sub.conn.server.subscribers.remove(sub)
 	if !finished {
 		sub.events.CancelWrite(stopRefused)
 	}
@@ -212,7 +228,10 @@ func (sub *subscription) writeFrames() error {
 		} else {
 			b, n = fanout.Coalesce(frames)
 		}
-		if _, err := sub.events.Write(b); err != nil {
+		sub.beginWrite()
+		_, err := sub.events.Write(b)
+		sub.endWrite()
+		if err != nil {
 			sub.frames = frames
 			return err
 		}
@@ -244,6 +263,7 @@ func (sub *subscription) encodePlain(frames []*fanout.Frame) []byte {
 
 // finish ends the event stream the way the client can read.
 func (sub *subscription) finish(reason fanout.EndReason) {
+	sub.beginWrite()
 	switch {
 	case reason == fanout.Deleted && sub.client.features.Has(wire.FeatureStreamDeleted):
 		sub.events.Write(wire.AppendMessage(nil, &wire.StreamDeleted{SubscriptionID: sub.ID}))

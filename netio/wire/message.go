@@ -51,6 +51,11 @@ const (
 	TypeOffsetForTime        = "offset_for_time"
 	TypeOffsetValue          = "offset_value"
 
+	TypeShardInspect          = "shard_inspect"
+	TypeShardInspectInfo      = "shard_inspect_info"
+	TypeSubscriptionsList     = "subscriptions_list"
+	TypeSubscriptionsListInfo = "subscriptions_list_info"
+
 	TypeCachePut = "cache_put"
 	TypeCacheGet = "cache_get"
 )
@@ -178,6 +183,14 @@ func newMessage(messageType string) Message {
 		return new(OffsetForTime)
 	case TypeOffsetValue:
 		return new(OffsetValue)
+	case TypeShardInspect:
+		return new(ShardInspect)
+	case TypeShardInspectInfo:
+		return new(ShardInspectInfo)
+	case TypeSubscriptionsList:
+		return new(SubscriptionsList)
+	case TypeSubscriptionsListInfo:
+		return new(SubscriptionsListInfo)
 	}
 	return nil
 }

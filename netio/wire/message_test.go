@@ -159,6 +159,11 @@ func TestParseMessageErrors(t *testing.T) {
 		{`{"type":"publish",` + scope + `,"payload":"-_8="}`, "not base64 with padding"},
 		{`{"type":"publish",` + scope + `,"payload":null}`, `field "payload" is missing`},
 		{`{"type":"publish",` + scope + `,"payload":"","ack":"maybe"}`, `field "ack" must be`},
+		{`{"type":"subscriptions_list","request_id":1}`, `field "filter" is missing`},
+		{`{"type":"subscriptions_list","filter":[],"request_id":1}`, `field "filter" is wrong`},
+		{`{"type":"subscriptions_list","filter":{"dropping":1},"request_id":1}`, `field "dropping" must be true or false`},
+		{`{"type":"subscriptions_list","filter":{},"cursor":{"shard":1},"request_id":1}`, `field "cursor" is wrong`},
+		{`{"type":"shard_inspect_info","view":{"node_id":"","shards":1,"role":"leader","phase":"active","serving":null},"request_id":1}`, `field "serving" is missing`},
 		{`{"type":"publish",` + scope + `,"payload":"","shard":4294967296}`, `field "shard" must be an integer`},
 		{`{"type":"publish_batch",` + scope + `,"payloads":"YQ=="}`, `field "payloads" must be an array`},
 		{`{"type":"publish_batch",` + scope + `,"payloads":["YQ==",7]}`, "element 1 is none"},
@@ -227,7 +232,7 @@ func TestUnsupportedAnswers(t *testing.T) {
 	for text, want := range map[string]*Unsupported{
 		`{"type":"widget_get","request_id":9}`:                {RequestType: "widget_get", RequestID: 9, HasRequestID: true},
 		`{"type":"widget_get","request_id":"9"}`:              {RequestType: "widget_get"},
-		`{"type":"shard_inspect","name":"x"}`:                 {RequestType: "shard_inspect"},
+		`{"type":"group_poll","name":"x"}`:                    {RequestType: "group_poll"},
 		`{"type":"extension","name":"acme.x","request_id":1}`: {RequestType: "extension", Extension: "acme.x", RequestID: 1, HasRequestID: true},
 	} {
 		m, err := ParseMessage([]byte(text))
