@@ -104,6 +104,8 @@ type Broker struct {
 	metrics *metrics.Set
 	watch   *watchdog
 
+	subscribers *subscriberWatch // who the watchdog looks after besides the cores
+
 	memoryBudget int64
 	drainMillis  atomic.Int64 // how long the drain took, 0 before
 	closing      sync.Once
@@ -191,6 +193,7 @@ func (b *Broker) start(ctx context.Context) (err error) {
 			Listen:        c.admin,
 			Catalog:       b.catalog,
 			DefaultOnSlow: c.SubQueuePolicy,
+			Subscriptions: b.server.Subscriptions,
 			Readiness:     b.readiness,
 			WriteMetrics:  b.WriteMetrics,
 			Quotas:        b.server,
@@ -210,7 +213,8 @@ func (b *Broker) start(ctx context.Context) (err error) {
 		return err
 	}
 	b.metrics.RegisterMetricsWriter(b.writeMetrics)
-	b.watch = startWatchdog(b.sight, b.log)
+	b.subscribers = &subscriberWatch{server: b.server, log: b.log}
+	b.watch = startWatchdog(b.sight, b.log, b.subscribers.look)
 	b.server.Start()
 	if b.admin != nil {
 		b.admin.Start()
@@ -345,6 +349,7 @@ func (b *Broker) readiness() admin.Readiness {
 	r.Reasons = append(r.Reasons, b.laneTroubles()...)
 	r.Warnings = append(r.Warnings, b.watch.warnings()...)
 	r.Warnings = append(r.Warnings, b.damage...)
+	r.Warnings = append(r.Warnings, b.subscribers.warnings()...)
 	r.Ready = len(r.Reasons) == 0
 	return r
 }

@@ -1,8 +1,11 @@
 package felix
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"math"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -130,6 +133,13 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	counter(`felix_frames_refused_total{reason="oversized"}`, s.OversizedFrames)
 
 	gauge("felix_subscriptions", s.Subscriptions)
+	for state, n := range b.server.SubscriptionStates() {
+		gauge(fmt.Sprintf("felix_subscriptions_by_state{state=%q}", state), n)
+	}
+	if lag, ok := b.maxLag(); ok {
+		gauge("felix_sub_lag_records_max", int64(min(lag, math.MaxInt64)))
+	}
+	counter("felix_sub_watchdog_stalls_total", s.SubscriberStalls)
 	counter(`felix_subscribe_requests_total{result="ok"}`, s.Subscribes)
 	counter(`felix_subscribe_requests_total{result="error"}`, s.SubscribeRefused)
 	counter("felix_sub_queue_enqueued_total", s.FramesQueued)
@@ -197,6 +207,16 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	counter("felix_core_stalls_total", s.LoopStalls)
 	counter("felix_broker_ingress_stalls_total", s.QueueStalls)
 	counter("felix_storage_stalls_total", s.LaneStalls)
+}
+
+// lagTimeout bounds how long a scrape waits for the loops. When they have no time the greatest lag is left out.
+const lagTimeout = time.Second
+
+func (b *Broker) maxLag() (records uint64, ok bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
+	defer cancel()
+	records, err := b.server.MaxLag(ctx)
+	return records, err == nil
 }
 
 // count is 1 for what is so.

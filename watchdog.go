@@ -21,6 +21,7 @@ const watchInterval = 2 * time.Second
 // wait for.
 type watchdog struct {
 	look func() sight
+	also []func() // what else looks each time
 	log  *slog.Logger
 	quit chan struct{}
 	done chan struct{}
@@ -53,9 +54,9 @@ func (b *Broker) sight() sight {
 	return s
 }
 
-// startWatchdog begins to look.
-func startWatchdog(look func() sight, log *slog.Logger) *watchdog {
-	w := &watchdog{look: look, log: log, quit: make(chan struct{}), done: make(chan struct{}), stalled: map[string]stall{}}
+// startWatchdog begins to look, and to call also each time.
+func startWatchdog(look func() sight, log *slog.Logger, also ...func()) *watchdog {
+	w := &watchdog{look: look, also: also, log: log, quit: make(chan struct{}), done: make(chan struct{}), stalled: map[string]stall{}}
 	go w.run()
 	return w
 }
@@ -74,6 +75,9 @@ func (w *watchdog) run() {
 		now := w.look()
 		w.compare(before, now)
 		before = now
+		for _, look := range w.also {
+			look()
+		}
 	}
 }
 

@@ -185,7 +185,7 @@ func (s *Server) inspect(ctx context.Context, subs []*subscription, see func(i i
 	waiting := 0
 	for owner, places := range byCore {
 		for part := range slices.Chunk(places, inspectTask) {
-			err := s.group.Loop(core.ID(owner)).PostOffCore(core.Func(func(l *core.Loop) {
+			err := s.post(ctx, core.ID(owner), core.Func(func(l *core.Loop) {
 				for _, i := range part {
 					see(i, l.Now(), subs[i].shard.Inspect(&subs[i].Subscription))
 				}
@@ -201,6 +201,27 @@ func (s *Server) inspect(ctx context.Context, subs []*subscription, see func(i i
 		select {
 		case <-done:
 		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// postRetry is how long post lets a full inbox be before it tries again.
+const postRetry = 5 * time.Millisecond
+
+// post is PostOffCore that gives up with ctx: a loop that has stopped must not hold up those who ask how it is.
+func (s *Server) post(ctx context.Context, to core.ID, t core.Task) error {
+	loop := s.group.Loop(to)
+	for !loop.TryPostOffCore(t) {
+		if s.ctx.Err() != nil {
+			return core.ErrClosed
+		}
+		pause := time.NewTimer(postRetry)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
 			return context.Cause(ctx)
 		}
 	}

@@ -5,6 +5,7 @@
 //	felix sub orders --from earliest      subscribe to all shards; --shard, --count, -o raw|json
 //	felix stream create orders --shards 8 streams: create, ls, info, set, rm
 //	felix bench pub --batch 64            rates and latencies of a broker, every count checked: pub, e2e, fanout; --smoke
+//	felix subscription ls orders          who subscribes, in which state, how far behind
 //	felix wal verify ./felix-data         the log on disk, without a broker: inspect, verify, dump
 //	felix version
 //

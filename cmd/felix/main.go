@@ -107,7 +107,8 @@ func (a *app) rootCommand() *cobra.Command {
 		}
 		return a.chooseOutput(cmd)
 	}
-	root.AddCommand(a.pubCommand(), a.subCommand(), a.streamCommand(), a.walCommand(), a.demoCommand(), a.benchCommand(), a.benchBrokerCommand(), a.versionCommand())
+	root.AddCommand(a.pubCommand(), a.subCommand(), a.streamCommand(), a.subscriptionCommand(), a.walCommand(), a.demoCommand(),
+		a.benchCommand(), a.benchBrokerCommand(), a.versionCommand())
 	return root
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"felix/fanout"
+	"felix/netio"
 	"felix/replicate"
 )
 
@@ -42,6 +43,8 @@ type Config struct {
 	Catalog *replicate.Catalog
 	// DefaultOnSlow is the rule for a full queue of in-memory streams that name none.
 	DefaultOnSlow fanout.Policy
+	// Subscriptions lists subscriptions; see netio.Server.Subscriptions.
+	Subscriptions func(context.Context, netio.SubscriptionQuery) (page []netio.SubscriptionInfo, more bool, err error)
 	// Readiness answers /ready. It must not block.
 	Readiness func() Readiness
 	// WriteMetrics writes Prometheus text.
@@ -154,6 +157,9 @@ func (s *Server) handler() http.Handler {
 	mux.Handle(streams+"/{stream}", methods{
 		http.MethodGet: s.getStream, http.MethodPatch: s.patchStream, http.MethodDelete: s.deleteStream,
 	})
+	subscriptions := methods{http.MethodGet: s.listSubscriptions}
+	mux.Handle(namespaces+"/{namespace}/subscriptions", subscriptions)
+	mux.Handle(streams+"/{stream}/subscriptions", subscriptions)
 	return s.guard(mux)
 }
 

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"felix/core"
 	"felix/fanout"
+	"felix/netio"
 	"felix/replicate"
 	"felix/wal"
 )
@@ -32,7 +34,9 @@ type fixture struct {
 	server  *Server
 	catalog *replicate.Catalog
 	ready   Readiness
-	client  http.Client
+
+	subscriptions func(netio.SubscriptionQuery) ([]netio.SubscriptionInfo, bool, error)
+	client        http.Client
 }
 
 func newFixture(t *testing.T) *fixture { return startFixture(t, false) }
@@ -68,8 +72,11 @@ func startFixture(t *testing.T, durable bool) *fixture {
 		Listen:        netip.MustParseAddrPort("127.0.0.1:0"),
 		Catalog:       f.catalog,
 		DefaultOnSlow: fanout.DropNew,
-		Readiness:     func() Readiness { return f.ready },
-		WriteMetrics:  func(w io.Writer) { io.WriteString(w, "felix_test 1\n") },
+		Subscriptions: func(_ context.Context, q netio.SubscriptionQuery) ([]netio.SubscriptionInfo, bool, error) {
+			return f.subscriptions(q)
+		},
+		Readiness:    func() Readiness { return f.ready },
+		WriteMetrics: func(w io.Writer) { io.WriteString(w, "felix_test 1\n") },
 	})
 	if err != nil {
 		t.Fatal(err)

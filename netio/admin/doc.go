@@ -1,5 +1,5 @@
 // Package admin is the broker's HTTP listener for people and machines: health, metrics, profiles, and the REST verbs for
-// tenants, namespaces and streams.
+// tenants, namespaces, streams and subscriptions.
 //
 // It owns the listener and the shape of the JSON. It leaves the catalog to replicate, the reasons behind /ready and the
 // metrics to whoever starts it. Nothing on the data path passes here.
@@ -13,6 +13,7 @@
 //	/v1/tenants/T/quota        GET, PUT, DELETE; kept in memory, until the broker ends
 //	/v1/tenants/T/namespaces[/N]                GET, POST, DELETE
 //	/v1/tenants/T/namespaces/N/streams[/S]      GET, POST, PATCH, DELETE
+//	/v1/tenants/T/namespaces/N[/streams/S]/subscriptions      GET; dropping=true for those that lost records
 //
 // Lists are {items, next_cursor?} and take limit and cursor. A POST answers 201 for what it made and 200 for what
 // existed just so; DELETE answers 204. Errors are {code, message}: 400 invalid_request, 403 forbidden, 404 not_found, 405
