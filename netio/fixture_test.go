@@ -50,6 +50,7 @@ type fixtureOptions struct {
 	auto   bool
 	log    bool                          // durable streams can be made
 	disk   func(wal.Backend) wal.Backend // what they are written with; nil is the ordinary one
+	ring   fanout.Limits                 // of memory; zero fields are defaults
 	change func(*Config)
 }
 
@@ -70,7 +71,7 @@ func start(t *testing.T, o fixtureOptions) *fixture {
 	var hosts []*replicate.Host
 	slabs := fanout.NewSlabs(fanout.SlabsConfig{})
 	for _, l := range group.Loops() {
-		hosts = append(hosts, replicate.NewHost(l, replicate.HostConfig{Slabs: slabs, NowMicros: func() int64 { return time.Now().UnixMicro() }}))
+		hosts = append(hosts, replicate.NewHost(l, replicate.HostConfig{Slabs: slabs, Limits: o.ring, NowMicros: func() int64 { return time.Now().UnixMicro() }}))
 		if o.log {
 			f.addLane(hosts[l.ID()], l, o.disk)
 		}

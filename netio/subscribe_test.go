@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 
 	"felix/fanout"
@@ -117,5 +118,50 @@ func TestSubscriptionLagged(t *testing.T) {
 				next += wire.Offset(ev.Count)
 			}
 		})
+	}
+}
+
+// A subscriber of a deleted stream gets stream_deleted: also one that is in the middle of the log, after what it has been promised by then,
+// without a hole.
+func TestDeletedStreamWhileCatchingUp(t *testing.T) {
+	f := start(t, fixtureOptions{log: true, ring: fanout.Limits{RingRecords: 64, LeastRecords: 1, FrameRecords: 8}})
+	f.createDurable("orders", 1)
+	p := f.connect()
+	k := p.authed()
+	payload := string(make([]byte, 8<<10))
+	const records = 1500
+	for i := 0; i < records; i += 10 {
+		k.publish(batch(uint64(i), "orders", "", slices.Repeat([]string{payload}, 10)...))
+		if a := k.ack(); a.Failed {
+			t.Fatalf("%+v", a)
+		}
+	}
+	e := p.subscribed(subscribeTo("orders", 0, wire.StartPosition{Kind: wire.StartEarliest}))
+	first := e.next()
+	if n := f.server.SubscriptionStates()["catching_up"]; n != 1 {
+		t.Fatalf("the subscriber does not read the log: %v", f.server.SubscriptionStates())
+	}
+	if err := f.catalog.DeleteStream(t.Context(), "t1", "default", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	end, missed, m := e.last(first.Base + wire.Offset(first.Count))
+	if deleted, ok := m.(*wire.StreamDeleted); !ok || deleted.SubscriptionID != e.id || missed != 0 || end >= records {
+		t.Fatalf("read up to %d, missed %d, ended by %#v", end, missed, m)
+	}
+	// One that cannot read the message sees a clean end.
+	f.createDurable("orders", 1)
+	old := p.open()
+	offer := auth()
+	offer.ClientFeatures &^= wire.FeatureStreamDeleted
+	old.send(offer)
+	old.message()
+	old.send(subscribeTo("orders", 0, wire.StartPosition{}))
+	old.message()
+	e = p.acceptEvents()
+	if err := f.catalog.DeleteStream(t.Context(), "t1", "default", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if end, _, m := e.last(0); end != 0 || m != nil {
+		t.Fatalf("read up to %d, ended by %#v", end, m)
 	}
 }
