@@ -142,6 +142,8 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	counter("felix_sub_watchdog_stalls_total", s.SubscriberStalls)
 	counter(`felix_subscribe_requests_total{result="ok"}`, s.Subscribes)
 	counter(`felix_subscribe_requests_total{result="error"}`, s.SubscribeRefused)
+	counter("felix_requests_refused_total", s.RequestsRefused)
+	counter("felix_log_lines_suppressed_total", s.LogLinesSuppressed)
 	counter("felix_sub_queue_enqueued_total", s.FramesQueued)
 	counter("felix_sub_queue_dropped_total", s.FramesDropped)
 	counter("felix_sub_records_dropped_total", s.EventsDropped)

@@ -110,6 +110,7 @@ func limitSettings() []Setting {
 	authTimeout := func(c *Config) *time.Duration { return &c.Limits.AuthTimeout }
 	window := func(c *Config) *int { return &c.Limits.PublishWindow }
 	shed := func(c *Config) *bool { return &c.Limits.ShedUnacked }
+	requests := func(c *Config) *int { return &c.Limits.Requests }
 	return []Setting{
 		zeroIsOff(number("max_client_connections", "8192", 0, 1<<20, "client connections in all; further ones are refused in the handshake", connections), connections),
 		zeroIsOff(number("max_connections_per_ip", "512", 0, 1<<20, "of them from one source address", perIP), perIP),
@@ -131,6 +132,7 @@ func limitSettings() []Setting {
 			func(c *Config) *int { return &c.Limits.UniStreams }),
 		number("max_subscriptions_per_conn", "4096", 1, 1<<20, "subscriptions of a connection; then limit_exceeded",
 			func(c *Config) *int { return &c.Limits.Subscriptions }),
+		zeroIsOff(number("max_requests_per_conn_per_sec", "5000", 0, 1<<20, "requests of a connection in a second that are no publishes, two seconds' worth at once; then limit_exceeded", requests), requests),
 		number("max_records_per_read", "10000", 1, replicate.MaxReadRecords, "records that a read without subscription answers with at once, in at most 4 MiB",
 			func(c *Config) *int { return &c.Limits.ReadRecords }).env("FELIX_DURABLE_MAX_RECORDS_PER_READ"),
 		number("subscriber_queue_capacity", "512", 1, 4096, "depth of a subscriber's queue in batches; at the bound sub_queue_policy decides",

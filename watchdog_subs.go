@@ -23,6 +23,7 @@ const maxToldSubscribers = 10
 
 // look compares with the look before, watchInterval ago.
 func (w *subscriberWatch) look() {
+	w.server.FlushLog()
 	stalled := w.server.LookAtSubscribers()
 	told, more := 0, 0
 	for _, s := range stalled {

@@ -28,21 +28,17 @@ const (
 func (st *stream) authenticate(h wire.Header, body []byte) error {
 	server := st.conn.server
 	if h.Flags != 0 {
-		server.counts.authFailures.Add(1)
-		st.refuse(wire.CodeUnauthenticated, fmt.Sprintf("a stream begins with auth, not with a frame with flags %#04x", uint16(h.Flags)))
-		return errEndStream
+		return st.authFailed(wire.CodeUnauthenticated, fmt.Sprintf("a stream begins with auth, not with a frame with flags %#04x", uint16(h.Flags)))
 	}
 	m, err := wire.ParseMessage(body)
 	if err != nil {
-		server.counts.malformed.Add(1)
+		st.sawMalformed(err)
 		st.refuse(wire.CodeInvalidRequest, err.Error())
 		return errEndStream
 	}
 	auth, ok := m.(*wire.Auth)
 	if !ok {
-		server.counts.authFailures.Add(1)
-		st.refuse(wire.CodeUnauthenticated, fmt.Sprintf("a stream begins with auth, not with %s", brief(m.MessageType())))
-		return errEndStream
+		return st.authFailed(wire.CodeUnauthenticated, fmt.Sprintf("a stream begins with auth, not with %s", brief(m.MessageType())))
 	}
 	// Read the offer before anything is refused: it says which errors the client can read.
 	st.flags = auth.OfferedFlags()
@@ -54,18 +50,14 @@ func (st *stream) authenticate(h wire.Header, body []byte) error {
 		return errEndStream
 	}
 	if n := len(auth.TenantID); n > replicate.MaxNameBytes {
-		server.counts.authFailures.Add(1)
-		st.refuse(wire.CodeInvalidRequest, fmt.Sprintf("tenant_id has %d bytes, and names have at most %d", n, replicate.MaxNameBytes))
-		return errEndStream
+		return st.authFailed(wire.CodeInvalidRequest, fmt.Sprintf("tenant_id has %d bytes, and names have at most %d", n, replicate.MaxNameBytes))
 	}
 	if err := st.conn.verify(auth.TenantID, auth.Token); err != nil {
-		server.counts.authFailures.Add(1)
 		code := wire.CodeUnauthenticated
 		if errors.Is(err, ErrForbidden) {
 			code = wire.CodeForbidden
 		}
-		st.refuse(code, err.Error())
-		return errEndStream
+		return st.authFailed(code, err.Error())
 	}
 	st.tenant = auth.TenantID
 	st.tenantID = wire.KeyHash([]byte(auth.TenantID))
@@ -79,6 +71,14 @@ func (st *stream) authenticate(h wire.Header, body []byte) error {
 		return st.reply(&wire.OK{})
 	}
 	return st.reply(st.authOK(auth))
+}
+
+// authFailed refuses the stream.
+func (st *stream) authFailed(code wire.Code, why string) error {
+	st.conn.server.counts.authFailures.Add(1)
+	st.say(logAuth, why)
+	st.refuse(code, why)
+	return errEndStream
 }
 
 // authOK says what is served, and nothing that the client did not offer to read.

@@ -33,6 +33,8 @@ type conn struct {
 	loop    *core.Loop // of session
 	ingress *ingress   // of session
 
+	requests requestRate // of what is no publish
+
 	bytes   *budget       // publish bytes in chunks of this connection
 	preauth chan struct{} // one place per unauthenticated stream that is read
 
@@ -81,6 +83,7 @@ func (s *Server) serve(q *quic.Conn, session core.ID) {
 		deadline := time.AfterFunc(s.limits.AuthTimeout, func() {
 			if !t.authenticated.Load() {
 				s.counts.authTimeouts.Add(1)
+				c.say(logAuthTimeout, "no stream authenticated within "+s.limits.AuthTimeout.String())
 				q.CloseWithError(closeAuthTimeout, "authentication timeout")
 			}
 		})

@@ -49,6 +49,7 @@
 // Limits holds every bound with its default; each says what happens there. Besides: chunks of 4 to 64 KiB, larger only for a
 // frame that needs it; 4 KiB carried over between reads of a stream, up to a chunk of it while a larger one is waited for; 1,024
 // widths remembered per stream.
+// A line of the log that a client causes is one of ten a minute for its cause; peerlog.go counts the others and says how many they were.
 // A page that stream_read answers with has 4 MiB and 10,000 records at most and is cut to what fits a frame; pages hold 64 MiB
 // together, further reads wait, and a client has 10 s to take one.
 //
@@ -75,5 +76,6 @@
 //   - A subscriber of a durable stream that drops is ended with subscription_lagged in place of its first drop, behind what was queued,
 //     when it can read that: it loses nothing, since what it lacks is in the log. Others see the hole. What retention took is a hole for both.
 //
-// Start reading at Server.Listen, then conn.go, stream.go, door.go, publish.go, ingress.go, waits.go, subscribe.go.
+// Start reading at Server.Listen, then conn.go, stream.go, door.go, publish.go, ingress.go, waits.go, subscribe.go; inspect.go and watch.go
+// look at subscriptions from outside.
 package netio

@@ -16,7 +16,7 @@ import (
 func (st *stream) publishFrame(c *chunk, flags wire.Flags, body []byte) error {
 	var f wire.Publish
 	if err := f.Parse(flags, body); err != nil {
-		st.conn.server.counts.malformed.Add(1)
+		st.sawMalformed(err)
 		return st.refuseFrame(flags, body, err.Error())
 	}
 	if st.send == nil && f.Acked() {

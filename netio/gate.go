@@ -22,6 +22,9 @@ type gate struct {
 
 	connections, unauthenticated atomic.Int64
 
+	// refused, unless it is nil, is told about every refusal, from any goroutine.
+	refused func(ip netip.Addr, why error)
+
 	refusedLimit, refusedPerIP, refusedUnauthenticated, retries atomic.Uint64
 }
 
@@ -111,6 +114,9 @@ func (c *coreGate) connContext(ctx context.Context, info *quic.ClientInfo) (cont
 		t.ip = sourceOf(udp.AddrPort().Addr().Unmap())
 	}
 	if err := t.enter(); err != nil {
+		if c.refused != nil {
+			c.refused(t.ip, err)
+		}
 		return nil, err
 	}
 	t.grant(int64(c.limits.InitialConnectionWindow))

@@ -3,6 +3,7 @@ package netio
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"felix/netio/wire"
 	"felix/replicate"
@@ -27,6 +28,11 @@ func (st *stream) message(c *chunk, body []byte) error {
 	case *wire.PublishWidth:
 		st.tellWidth(m)
 		return nil
+	}
+	if refused := st.mayAsk(); refused != nil {
+		return st.refuseFor(refused)
+	}
+	switch m := m.(type) {
 	case *wire.ProducerInit:
 		return st.reply(&wire.ProducerInitOK{RequestID: m.RequestID, ProducerID: st.conn.server.random()})
 	case *wire.Subscribe:
@@ -62,6 +68,26 @@ func (st *stream) message(c *chunk, body []byte) error {
 	return st.refuse(wire.CodeInvalidRequest, fmt.Sprintf("%s is not a request", m.MessageType()))
 }
 
+// mayAsk counts a request that is no publish against what a connection may ask in a second.
+func (st *stream) mayAsk() *refusal {
+	server := st.conn.server
+	limit := server.limits.Requests
+	if limit < 0 {
+		return nil
+	}
+	wait := st.conn.requests.take(server.group.NowOffCore(), limit)
+	if wait == 0 {
+		return nil
+	}
+	server.counts.requestsRefused.Add(1)
+	why := fmt.Sprintf("more than %d requests a second on one connection; ask less often, or over more connections", limit)
+	st.say(logRequests, why)
+	return &refusal{
+		code: wire.CodeLimitExceeded, retry: wire.RetryAfter, message: why,
+		retryAfterMillis: uint64((wait + time.Millisecond - 1) / time.Millisecond),
+	}
+}
+
 // unidirectional serves the one thing a client's unidirectional stream may carry: publishes without ack.
 func (st *stream) unidirectional(c *chunk, m wire.Message) error {
 	switch m := m.(type) {
@@ -81,7 +107,7 @@ func (st *stream) unidirectional(c *chunk, m wire.Message) error {
 }
 
 func (st *stream) malformedMessage(err error) error {
-	st.conn.server.counts.malformed.Add(1)
+	st.sawMalformed(err)
 	if st.send == nil {
 		return errEndStream
 	}

@@ -48,6 +48,7 @@ type Server struct {
 	runs     runPool
 	parcels  sync.Pool
 
+	peers       peerLog       // lines that clients cause
 	subscribers subscribers   // who subscribes
 	inspecting  chan struct{} // the place of the one list of them that is made at a time
 
@@ -119,11 +120,13 @@ func Listen(config Config) (*Server, error) {
 	if err := s.accounts.init(config.Quotas, s.group.NowOffCore); err != nil {
 		return nil, err
 	}
+	s.peers = peerLog{log: s.log, now: s.group.NowOffCore}
 	s.bytes = newBudget(s.limits.IngressBytes)
 	s.large = newBudget(s.limits.IngressBytes / 2)
 	s.pages = newBudget(pageBytes)
 	s.memory = newMemory(config.Memory, s.limits, s.bytes, s.pages)
 	s.gate = newGate(s.limits, s.memory)
+	s.gate.refused = func(ip netip.Addr, why error) { s.peers.say(logRefused, ip.String(), why.Error()) }
 	for range listeners {
 		s.gates = append(s.gates, s.gate.forCore(s.group.NowOffCore))
 	}

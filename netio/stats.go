@@ -18,7 +18,7 @@ type serverCounts struct {
 	subscribes, subscribeRefused                   atomic.Uint64
 	abandoned                                      atomic.Uint64 // streams given up by Close
 	shedUnread                                     atomic.Uint64 // frames dropped before they were parsed
-	subscriberStalls                               atomic.Uint64
+	subscriberStalls, requestsRefused              atomic.Uint64
 	connNumber                                     atomic.Uint64 // of the last connection
 }
 
@@ -56,6 +56,8 @@ type Stats struct {
 	Subscribes, SubscribeRefused                               uint64
 	StreamsAbandoned                                           uint64 // by Close, with publishes that had not ended after Limits.AckWait
 	SubscriberStalls                                           uint64 // subscriptions that LookAtSubscribers found stalled
+	RequestsRefused                                            uint64 // for their rate
+	LogLinesSuppressed                                         uint64 // about clients, beyond the bound of their cause
 	EventFrames, EventRecords, EventBytes                      uint64 // written to event streams; bytes of payload
 	PacketsIn, PacketsOut, BytesIn, BytesOut                   uint64
 	SuperBuffers, ForeignSegments, ForeignSegmentsDropped      uint64
@@ -90,6 +92,8 @@ func (s *Server) Stats() Stats {
 		SubscribeRefused:       c.subscribeRefused.Load(),
 		StreamsAbandoned:       c.abandoned.Load(),
 		SubscriberStalls:       c.subscriberStalls.Load(),
+		RequestsRefused:        c.requestsRefused.Load(),
+		LogLinesSuppressed:     s.peers.suppressed.Load(),
 		Steered:                s.steered,
 	}
 	for i := range c.accepted {

@@ -129,11 +129,11 @@ func (st *stream) readAuth() error {
 	}
 	h, err := wire.ParseHeader(head[:])
 	if err != nil {
-		st.conn.server.counts.malformed.Add(1)
+		st.sawMalformed(err)
 		return err
 	}
 	if int64(h.Length) > int64(st.conn.server.limits.PreauthFrameBytes) {
-		st.conn.server.counts.oversized.Add(1)
+		st.sawOversized(h)
 		return errEndStream
 	}
 	// Grown as bytes arrive, not by what the header declares.
@@ -142,7 +142,7 @@ func (st *stream) readAuth() error {
 		return err
 	}
 	if len(body) < int(h.Length) {
-		st.conn.server.counts.malformed.Add(1)
+		st.sawMalformed(io.ErrUnexpectedEOF)
 		return io.ErrUnexpectedEOF
 	}
 	return st.authenticate(h, body)
@@ -316,6 +316,7 @@ func (p *partTimer) hold(st *stream, need int, isNew bool) {
 	if p.timer == nil {
 		p.timer = time.AfterFunc(limit, func() {
 			st.conn.server.counts.slowFrames.Add(1)
+			st.say(logSlowFrame, fmt.Sprintf("a frame of %d bytes did not come within %s", need, limit))
 			st.recv.CancelRead(stopRefused)
 		})
 		return
@@ -336,7 +337,7 @@ func (st *stream) ended(err error, left int) error {
 		return errEndStream
 	}
 	if errors.Is(err, io.EOF) && left > 0 {
-		st.conn.server.counts.malformed.Add(1)
+		st.sawMalformed(io.ErrUnexpectedEOF)
 		return io.ErrUnexpectedEOF
 	}
 	return err
@@ -375,20 +376,32 @@ func (st *stream) parse(c *chunk, b []byte) (rest []byte, need int, err error) {
 // unreadable ends a stream on which no further frame can be found.
 func (st *stream) unreadable(h wire.Header, err error) error {
 	if errors.Is(err, wire.ErrFrameTooLarge) {
-		st.conn.server.counts.oversized.Add(1)
+		st.sawOversized(h)
 		// The body is not read, so nothing after it can be; only the reason can still be told.
 		if !h.Flags.Has(wire.FlagPublishBatch) {
 			st.refuse(wire.CodeInvalidRequest, err.Error())
 		}
 		return errEndStream
 	}
-	st.conn.server.counts.malformed.Add(1)
+	st.sawMalformed(err)
 	return errEndStream
+}
+
+// sawMalformed and sawOversized count what a peer sent, and tell the log within its bounds.
+func (st *stream) sawMalformed(err error) {
+	st.conn.server.counts.malformed.Add(1)
+	st.say(logMalformed, err.Error())
+}
+
+func (st *stream) sawOversized(h wire.Header) {
+	st.conn.server.counts.oversized.Add(1)
+	st.say(logOversized, fmt.Sprintf("a frame of %d bytes", h.Length))
 }
 
 // unknownFlags refuses a frame that is at a boundary but of no kind a broker takes.
 func (st *stream) unknownFlags(h wire.Header, body []byte) error {
 	st.conn.server.counts.unknownFlags.Add(1)
+	st.say(logFlags, fmt.Sprintf("flags %#04x", uint16(h.Flags)))
 	if st.send == nil {
 		return errEndStream
 	}

@@ -95,6 +95,9 @@ func (s *Server) LookAtSubscribers() (stalled []StalledSubscriber) {
 	return stalled
 }
 
+// FlushLog tells what was left out of the log about clients in the last minute or longer. It is called every few seconds.
+func (s *Server) FlushLog() { s.peers.flush() }
+
 // hasWork reports that something should happen: there is something to take, or the log is to be read, or the writer is to leave.
 func (l *subscriberLook) hasWork() bool {
 	return l.hasQueue || l.state == fanout.CatchingUp || l.state == fanout.Blocked || l.state == fanout.Ended
