@@ -236,3 +236,6 @@ func ratio(part, whole uint64) float64 {
 	}
 	return float64(part) / float64(whole)
 }
+
+// SubscriptionStates counts the open subscriptions by state: joining, live, catching_up, blocked, blocked_by_peer, ended.
+func (b *Broker) SubscriptionStates() map[string]int64 { return b.server.SubscriptionStates() }

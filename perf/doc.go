@@ -11,6 +11,10 @@
 //	crash     kills brokers and reads back what is left
 //	backends  compares ways to write the log
 //
+// the share of the ceiling measured just before it. Package ceiling has the probes; results has recorded runs, each
+// with machine, kernel, commit and command. Package crash kills brokers and reads back what is left; soak holds one
+// against the rules of pressure; backends compares ways to write the log.
+//
 // The benchmarks check their counts: every publish is acknowledged and, where somebody subscribes, every record is
 // delivered, or the run fails. BUILD.md says how to run and profile them.
 package perf
