@@ -87,13 +87,19 @@ func environment(home string, extra ...string) []string {
 // start runs felixd on free ports and waits until clients can connect. It is killed at the end of the test when it still runs.
 func start(t *testing.T, extra []string, args ...string) *daemon {
 	t.Helper()
+	return startProgram(t, binary, extra, args...)
+}
+
+// startProgram is start for a program that becomes felixd.
+func startProgram(t *testing.T, program string, extra []string, args ...string) *daemon {
+	t.Helper()
 	home := t.TempDir()
 	d := &daemon{t: t, home: home, file: filepath.Join(home, "ready.json"), ended: make(chan struct{})}
 	args = append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", filepath.Join(home, "data"), "--ready-file", d.file}, args...)
 	if os.Getenv("FELIX_TEST_PINNED") == "1" {
 		args = append(args, "--core-shards", "2")
 	}
-	d.cmd = exec.Command(binary, args...)
+	d.cmd = exec.Command(program, args...)
 	d.cmd.Env = environment(home, extra...)
 	d.cmd.Stderr = &d.stderr
 	stdout, err := d.cmd.StdoutPipe()
