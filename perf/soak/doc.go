@@ -6,6 +6,7 @@
 //	go run ./perf/soak fanout -subs 500           every record delivered, one encoding for all
 //	go run ./perf/soak churn -n 10000             connect, subscribe, vanish: everything back to where it was
 //	go run ./perf/soak mutate -n 1000000          mutated frames: the broker serves on, memory stays, others do not notice
+//	go run ./perf/soak floods -duration 60s       first packets and handshakes: others go on, caps hold, no amplification
 //	go run ./perf/soak overload -duration 60s     ten times the publishers: books, memory and throughput hold
 //
 // # Who owns what

@@ -24,6 +24,7 @@ var commands = [...]command{
 	{"fanout", "every subscriber of a shard gets every record, and each frame is encoded once", prepareFanout},
 	{"churn", "after clients that vanish every count is back where it was", prepareChurn},
 	{"mutate", "frames that make no sense cost the broker nothing that lasts", prepareMutate},
+	{"floods", "handshakes that nobody ends, or that lead nowhere, leave existing clients half their throughput", prepareFloods},
 	{"overload", "ten times the publishers leave books, memory and throughput as they are", prepareOverload},
 }
 

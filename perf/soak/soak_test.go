@@ -87,6 +87,12 @@ func TestOverload(t *testing.T) {
 	})
 }
 
+func TestFloods(t *testing.T) {
+	soak(t, func(ctx context.Context, r *report) error {
+		return floods(ctx, r, floodOptions{firstPackets: 2000, handshakes: 100, duration: time.Second, seed: 1})
+	})
+}
+
 func TestUsage(t *testing.T) {
 	for _, tt := range []struct {
 		args string
