@@ -133,6 +133,8 @@ func limitSettings() []Setting {
 		number("max_subscriptions_per_conn", "4096", 1, 1<<20, "subscriptions of a connection; then limit_exceeded",
 			func(c *Config) *int { return &c.Limits.Subscriptions }),
 		zeroIsOff(number("max_requests_per_conn_per_sec", "5000", 0, 1<<20, "requests of a connection in a second that are no publishes, two seconds' worth at once; then limit_exceeded", requests), requests),
+		number("log_lines_per_cause", "10", 1, 1<<20, "log lines a minute about each thing that clients do wrong; further ones are counted, and told as one",
+			func(c *Config) *int { return &c.Limits.LogLines }),
 		number("max_records_per_read", "10000", 1, replicate.MaxReadRecords, "records that a read without subscription answers with at once, in at most 4 MiB",
 			func(c *Config) *int { return &c.Limits.ReadRecords }).env("FELIX_DURABLE_MAX_RECORDS_PER_READ"),
 		number("subscriber_queue_capacity", "512", 1, 4096, "depth of a subscriber's queue in batches; at the bound sub_queue_policy decides",

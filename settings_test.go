@@ -159,6 +159,7 @@ func TestSettingsTakeEffect(t *testing.T) {
 		"max_frame_bytes":                 {"1 MiB", func(c Config) bool { return c.Limits.FrameBytes == 1<<20 }},
 		"max_streams_per_conn":            {"99", func(c Config) bool { return c.Limits.Streams == 99 }},
 		"max_uni_streams_per_conn":        {"9", func(c Config) bool { return c.Limits.UniStreams == 9 }},
+		"log_lines_per_cause":             {"3", func(c Config) bool { return c.Limits.LogLines == 3 }},
 		"max_requests_per_conn_per_sec":   {"0", func(c Config) bool { return c.Limits.Requests == -1 }},
 		"max_subscriptions_per_conn":      {"9", func(c Config) bool { return c.Limits.Subscriptions == 9 }},
 		"max_records_per_read":            {"9", func(c Config) bool { return c.Limits.ReadRecords == 9 }},

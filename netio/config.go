@@ -99,6 +99,9 @@ type Limits struct {
 	// Requests bounds what is no publish, per connection and second: 5,000 by default, with two seconds' worth saved up; -1 means no
 	// limit. Beyond it a request is refused with limit_exceeded, class retry_after.
 	Requests int
+	// LogLines is how many lines of the log a minute one thing that clients do wrong may cause, 10 by default. Beyond it they are counted,
+	// and the minute ends with a line that has their number.
+	LogLines int
 	// SubscriberQueue is the default depth of a subscriber's queue in envelopes, 512; SubscriberQueueMax bounds
 	// what a client may ask for, 4,096.
 	SubscriberQueue, SubscriberQueueMax int
@@ -162,6 +165,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.FrameBytes, maxFrameBytesLimit)
 	set(&l.Subscriptions, 4096)
 	set(&l.Requests, 5000)
+	set(&l.LogLines, 10)
 	set(&l.SubscriberQueue, 512)
 	set(&l.SubscriberQueueMax, 4096)
 	set(&l.ReadRecords, replicate.MaxReadRecords)
@@ -218,6 +222,7 @@ func (l Limits) Validate() error {
 	bound("streams before authentication", int64(l.PreauthStreams), 1, 1<<16)
 	bound("subscriptions per connection", int64(l.Subscriptions), 1, 1<<20)
 	bound("requests per connection and second", int64(l.Requests), -1, 1<<20)
+	bound("log lines per cause", int64(l.LogLines), 1, 1<<20)
 	bound("subscriber queue", int64(l.SubscriberQueue), 1, fanout.MaxCapacity)
 	bound("subscriber queue maximum", int64(l.SubscriberQueueMax), 1, fanout.MaxCapacity)
 	bound("answer timeout in ms", l.AnswerTimeout.Milliseconds(), 1, int64(time.Hour/time.Millisecond))

@@ -49,7 +49,7 @@
 // Limits holds every bound with its default; each says what happens there. Besides: chunks of 4 to 64 KiB, larger only for a
 // frame that needs it; 4 KiB carried over between reads of a stream, up to a chunk of it while a larger one is waited for; 1,024
 // widths remembered per stream.
-// A line of the log that a client causes is one of ten a minute for its cause; peerlog.go counts the others and says how many they were.
+// A line of the log that a client causes is one of Limits.LogLines a minute for its cause; peerlog.go counts the others and says how many they were.
 // A page that stream_read answers with has 4 MiB and 10,000 records at most and is cut to what fits a frame; pages hold 64 MiB
 // together, further reads wait, and a client has 10 s to take one.
 //

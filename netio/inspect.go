@@ -289,7 +289,7 @@ func (st *stream) subscriptionsList(m *wire.SubscriptionsList) error {
 	if more {
 		answer.NextCursor, answer.HasNextCursor = page[len(page)-1].SubscriptionCursor, true
 	}
-	return st.reply(answer)
+	return st.replyPage(wire.AppendMessage(nil, answer))
 }
 
 // entry is the subscription as the protocol has it, which knows no catch_up.

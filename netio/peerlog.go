@@ -34,8 +34,7 @@ var logTexts = [logCauses]string{
 }
 
 const (
-	// logLines is how many lines one cause gets in a logWindow. What comes beyond is counted, and told in one line when the window is over.
-	logLines  = 10
+	// logWindow is the time in which one cause gets Limits.LogLines lines. What comes beyond is counted, and told in one line when it is over.
 	logWindow = time.Minute
 	// logTextBytes bounds the text of a line that a peer has a say in.
 	logTextBytes = 256
@@ -45,6 +44,7 @@ const (
 type peerLog struct {
 	log        *slog.Logger
 	now        func() time.Duration
+	lines      int // of a cause in a logWindow
 	causes     [logCauses]logBound
 	suppressed atomic.Uint64 // lines left out
 }
@@ -67,7 +67,7 @@ func (p *peerLog) say(cause logCause, peer, why string) {
 	if !b.running {
 		b.running, b.begun = true, now
 	}
-	write := b.lines < logLines
+	write := b.lines < p.lines
 	if write {
 		b.lines++
 	} else {

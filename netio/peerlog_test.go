@@ -35,10 +35,13 @@ func (b *lockedBuffer) lines() []string {
 	return strings.Split(text, "\n")
 }
 
+// logLines is the default of Limits.LogLines.
+const logLines = 10
+
 func TestPeerLog(t *testing.T) {
 	var out lockedBuffer
 	now := time.Duration(0)
-	p := &peerLog{log: slog.New(slog.NewTextHandler(&out, nil)), now: func() time.Duration { return now }}
+	p := &peerLog{lines: logLines, log: slog.New(slog.NewTextHandler(&out, nil)), now: func() time.Duration { return now }}
 	for i := range 1000 {
 		p.say(logMalformed, "127.0.0.1:1", fmt.Sprintf("frame %d", i))
 	}

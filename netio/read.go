@@ -77,9 +77,14 @@ func (st *stream) streamRead(m *wire.StreamRead) error {
 		held -= spare
 		server.pages.release(spare) // what the client takes its time for is the frame
 	}
+	return st.replyPage(frame)
+}
+
+// replyPage writes an answer for which bytes of the pages are held, on a stream that does not publish.
+func (st *stream) replyPage(frame []byte) error {
 	late := time.AfterFunc(pageTimeout, func() { st.send.CancelWrite(stopRefused) })
 	defer late.Stop()
-	_, err = st.send.Write(frame)
+	_, err := st.send.Write(frame)
 	return err
 }
 

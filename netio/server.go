@@ -120,7 +120,7 @@ func Listen(config Config) (*Server, error) {
 	if err := s.accounts.init(config.Quotas, s.group.NowOffCore); err != nil {
 		return nil, err
 	}
-	s.peers = peerLog{log: s.log, now: s.group.NowOffCore}
+	s.peers = peerLog{log: s.log, now: s.group.NowOffCore, lines: s.limits.LogLines}
 	s.bytes = newBudget(s.limits.IngressBytes)
 	s.large = newBudget(s.limits.IngressBytes / 2)
 	s.pages = newBudget(pageBytes)
