@@ -93,6 +93,7 @@ func start(t *testing.T, o fixtureOptions) *fixture {
 			return nil
 		},
 	}
+	config.Limits.AckWait = patience // a busy disk is no fault
 	rand.Read(config.ResetSecret[:])
 	if o.change != nil {
 		o.change(&config)
