@@ -3,6 +3,7 @@
 //
 //	go run ./perf/soak joins -n 100000            history to live under full-rate publish: contiguous, no duplicate
 //	go run ./perf/soak slow -subs 50 -stalled 10  some do not read: the others get everything, they get it later or exact gaps
+//	go run ./perf/soak stall -pairs 20            interleaved pairs with and without them: the others see no difference
 //	go run ./perf/soak fanout -subs 500           every record delivered, one encoding for all
 //	go run ./perf/soak churn -n 10000             connect, subscribe, vanish: everything back to where it was
 //	go run ./perf/soak mutate -n 1000000          mutated frames: the broker serves on, memory stays, others do not notice

@@ -21,6 +21,7 @@ type command struct {
 var commands = [...]command{
 	{"joins", "history to live under full-rate publish is contiguous, without a duplicate", prepareJoins},
 	{"slow", "subscribers that do not read cost the others nothing, and miss nothing or exactly what they are told", prepareSlow},
+	{"stall", "what healthy subscribers and the publisher see does not change when others stop reading", prepareStall},
 	{"fanout", "every subscriber of a shard gets every record, and each frame is encoded once", prepareFanout},
 	{"churn", "after clients that vanish every count is back where it was", prepareChurn},
 	{"mutate", "frames that make no sense cost the broker nothing that lasts", prepareMutate},

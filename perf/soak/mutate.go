@@ -155,7 +155,7 @@ func (m *mutator) connection(ctx context.Context, n int) error {
 	transport := &quic.Transport{Conn: socket}
 	defer transport.Close()
 	conn, err := transport.Dial(ctx, net.UDPAddrFromAddrPort(m.addr), &tls.Config{RootCAs: m.roots, ServerName: "localhost", NextProtos: []string{"felix/1"}},
-		&quic.Config{MaxIdleTimeout: 6 * time.Second, KeepAlivePeriod: 2 * time.Second, MaxIncomingUniStreams: 1024})
+		&quic.Config{HandshakeIdleTimeout: handshakePatience, MaxIdleTimeout: 6 * time.Second, KeepAlivePeriod: 2 * time.Second, MaxIncomingUniStreams: 1024})
 	if err != nil {
 		return err
 	}
