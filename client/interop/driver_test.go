@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -128,11 +129,14 @@ func startDriver(t *testing.T, surface string) *driver {
 	hello := make(chan error, 1)
 	go func() {
 		defer close(d.ended)
-		lines := json.NewDecoder(stdout)
-		hello <- lines.Decode(&struct {
+		lines := bufio.NewReader(stdout)
+		hello <- decodeLine(lines, &struct {
 			Version, Module *string
 		}{&d.version, &d.module})
 		readErr := d.read(lines)
+		if readErr != nil {
+			cmd.Process.Kill() // nobody reads it any more, and whoever waits for an answer should not have to give up first
+		}
 		d.err = errors.Join(readErr, cmd.Wait())
 	}()
 	t.Cleanup(d.end)
@@ -171,11 +175,26 @@ func pythonCommand(t *testing.T, stderr io.Writer, script string, args ...string
 	return cmd, stdout
 }
 
+// decodeLine reads a line of JSON. The error has the end of a line that is none, since that may be what somebody else printed.
+func decodeLine(lines *bufio.Reader, v any) error {
+	line, err := lines.ReadBytes('\n')
+	if err == io.EOF && len(line) > 0 {
+		return io.ErrUnexpectedEOF // the driver ends its lines
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(line, v); err != nil {
+		return fmt.Errorf("a line of %d bytes that ends with %q: %w", len(line), line[max(len(line)-500, 0):], err)
+	}
+	return nil
+}
+
 // read hands answers to whoever waits for them, until the driver has ended.
-func (d *driver) read(lines *json.Decoder) error {
+func (d *driver) read(lines *bufio.Reader) error {
 	for {
 		var a answer
-		if err := lines.Decode(&a); errors.Is(err, io.EOF) {
+		if err := decodeLine(lines, &a); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
