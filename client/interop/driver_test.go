@@ -104,6 +104,7 @@ type driver struct {
 	stdin           io.WriteCloser
 	stderr          output
 	version, module string
+	process         *os.Process
 	ended           chan struct{} // closed when the process is gone
 	err             error         // of the process; set before ended is closed
 
@@ -126,6 +127,7 @@ func startDriver(t *testing.T, surface string) *driver {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	d.process = cmd.Process
 	hello := make(chan error, 1)
 	go func() {
 		defer close(d.ended)

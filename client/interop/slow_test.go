@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +14,25 @@ import (
 // slowFor is how long the publisher of TestSlowSubscriberOfADurableStream is faster than the subscriber; FELIX_INTEROP_SLOW changes it (30s
 // in the nightly run).
 const slowFor = 3 * time.Second
+
+// stutter stops the driver's process for most of the time until done is closed: the client then takes less from the network than comes,
+// and what it buffers by itself does not hide it.
+func (d *driver) stutter(done <-chan struct{}) {
+	for running := true; running; {
+		d.process.Signal(syscall.SIGSTOP)
+		select {
+		case <-time.After(180 * time.Millisecond):
+		case <-done:
+			running = false
+		}
+		d.process.Signal(syscall.SIGCONT)
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-done:
+			running = false
+		}
+	}
+}
 
 // A published client that reads half as fast as others publish, and with a durable stream so falls far behind all buffers, receives every
 // offset in order.
@@ -37,7 +57,14 @@ func TestSlowSubscriberOfADurableStream(t *testing.T) {
 		var published atomic.Int64
 		progress := make(chan struct{}, 1)
 		ended := make(chan error, 1)
+		publisherDone, steady := make(chan struct{}), make(chan struct{})
 		go func() {
+			defer close(steady)
+			d.stutter(publisherDone)
+		}()
+		defer func() { <-steady }() // before the driver is ended
+		go func() {
+			defer close(publisherDone)
 			tick := time.NewTicker(40 * time.Millisecond)
 			defer tick.Stop()
 			var err error
@@ -63,7 +90,7 @@ func TestSlowSubscriberOfADurableStream(t *testing.T) {
 			}
 			ended <- err
 		}()
-		read, publishing, furthest := int64(0), true, int64(0)
+		read, publishing, furthest, lag := int64(0), true, int64(0), 0.0
 		for publishing || read < published.Load() {
 			for publishing && published.Load() < 2*(read+perRead) { // never faster than half
 				select {
@@ -73,6 +100,7 @@ func TestSlowSubscriberOfADurableStream(t *testing.T) {
 						t.Fatalf("publish: %v", err)
 					}
 					publishing = false
+					lag = b.metric("felix_sub_lag_records_max")[""]
 				}
 			}
 			if read == published.Load() {
@@ -91,6 +119,6 @@ func TestSlowSubscriberOfADurableStream(t *testing.T) {
 				t.Errorf("%v records were dropped (%s)", n, labels)
 			}
 		}
-		t.Logf("%d records read, at most %d (%d MiB) behind", read, furthest, furthest*size>>20)
+		t.Logf("%d records read, at most %d (%d MiB) behind, %.0f of them not sent yet when the publisher stopped", read, furthest, furthest*size>>20, lag)
 	})
 }

@@ -21,6 +21,13 @@ import felix
 THREADS = 32
 
 
+def say(line):
+    """Prints a line whole. With PYTHONUNBUFFERED print loses what a pipe does not take at once, as when the process is stopped meanwhile."""
+    left = memoryview((json.dumps(line) + "\n").encode())
+    while left:
+        left = left[os.write(1, left):]
+
+
 def text(data):
     return base64.b64encode(data).decode()
 
@@ -148,14 +155,14 @@ class Driver:
             answer |= await getattr(self, command.pop("do"))(**command)
         except Exception as error:
             answer["error"] = describe_error(error)
-        print(json.dumps(answer), flush=True)
+        say(answer)
 
 
 async def main():
     loop = asyncio.get_running_loop()
     loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(THREADS))
     driver = Driver(sys.argv[1])
-    print(json.dumps({"version": importlib.metadata.version("felix-client"), "module": felix.__version__}), flush=True)
+    say({"version": importlib.metadata.version("felix-client"), "module": felix.__version__})
     running = set()
     with concurrent.futures.ThreadPoolExecutor(1) as reader:
         while line := await loop.run_in_executor(reader, sys.stdin.readline):
