@@ -267,6 +267,10 @@ func (l *Lane) Commit() {
 	l.handOver()
 }
 
+// Busy says whether a group is at the disk. An owner that appends more once it knows what has completed commits after Drain, and
+// only when the lane is not busy: Commit before would send the open group off without what the completions let in.
+func (l *Lane) Busy() bool { return l.inFlight > 0 }
+
 func (l *Lane) handOver() {
 	l.inFlight++
 	l.work <- l.open
