@@ -30,6 +30,7 @@ type shardIndex struct {
 	index      uint64
 	lastTime   int64
 	extents    []extent
+	cuts       uint64 // how often places of offsets were taken back; a Reader that stands over one looks again
 	registers  []register
 	echoed     uint64 // sequence of the group whose echo already names this shard
 }
@@ -127,6 +128,9 @@ func (s *shardIndex) cutFrom(from wire.Offset) {
 		n--
 	}
 	clear(s.extents[n:])
+	if n < len(s.extents) || n > 0 && s.extents[n-1].to > from {
+		s.cuts++
+	}
 	s.extents = s.extents[:n]
 	if n > 0 && s.extents[n-1].to > from {
 		s.extents[n-1].to = from

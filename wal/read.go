@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -29,6 +30,7 @@ type Reader struct {
 	sc    scanner
 	pos   int64       // group to look at next; a hint when it is left from an earlier call
 	limit wire.Offset // end of the extent
+	cuts  uint64      // shardIndex.cuts when the present Read began
 	g     groupHeader
 
 	advisedTo int64       // the system was asked to read the segment up to here
@@ -91,6 +93,21 @@ func (l *Lane) RangeOffCore(shard uint64) (start, visible wire.Offset, ok bool) 
 	return s.start, s.end, true
 }
 
+// rangeAndCuts is RangeOffCore with how often the end went back so far.
+func (l *Lane) rangeAndCuts(shard uint64) (start, visible wire.Offset, cuts uint64, ok bool) {
+	l.idx.mu.RLock()
+	defer l.idx.mu.RUnlock()
+	s := l.idx.shards[shard]
+	if s == nil {
+		return 0, 0, 0, false
+	}
+	return s.start, s.end, s.cuts, true
+}
+
+// errTakenBack ends a Read whose shard was truncated, or fell back to the last sync, since it began. What it was about to read
+// is no damage; the next Read sees the shard as it is then.
+var errTakenBack = errors.New("wal: the shard's end went back")
+
 // Read returns batches from the reader's offset on, as many as fit lim and at least one record when there is one, and
 // moves the offset past them. At the visible end it returns none and does not wait. The batches live until the next
 // call. It blocks for the disk.
@@ -105,7 +122,11 @@ func (r *Reader) Read(lim Limits) ([]Batch, error) {
 		lim.Records = 10000
 	}
 	r.out, r.found = r.out[:0], r.found[:0]
-	start, end, ok := r.l.RangeOffCore(r.shard)
+	start, end, cuts, ok := r.l.rangeAndCuts(r.shard)
+	if cuts != r.cuts {
+		r.leave() // the batches ahead may have been taken back
+		r.cuts = cuts
+	}
 	switch {
 	case !ok:
 		r.leave()
@@ -122,6 +143,9 @@ func (r *Reader) Read(lim Limits) ([]Batch, error) {
 	err := r.collect(end, lim)
 	if len(r.found) == 0 && err != nil {
 		r.leave()
+		if err == errTakenBack {
+			return nil, nil
+		}
 		return nil, err
 	}
 	return r.cut(from, lim)
@@ -150,10 +174,23 @@ func (r *Reader) collect(end wire.Offset, lim Limits) error {
 			retried = true
 			continue
 		}
+		truncated := r.g.truncates(r.shard)
 		for i := range r.g.dir {
 			e := &r.g.dir[i]
 			size := int(e.size)
-			if e.shard == r.shard && e.kind.takesOffsets() && e.base <= at && at < e.end() && at < min(end, r.limit) {
+			if e.shard != r.shard || !e.kind.takesOffsets() || at < e.base || at >= e.end() {
+				b = b[size:]
+				continue
+			}
+			to := e.end()
+			if truncated {
+				to = r.g.keptEnd(i)
+			}
+			switch {
+			case at >= to:
+			case at >= min(end, r.limit):
+				partial = true
+			default:
 				body := b[:size]
 				if checksum(body) != e.crc {
 					err := &DamageError{Shard: r.shard, From: at, To: min(e.end(), r.limit), Segment: r.seg.name, Byte: r.pos, Reason: "checksum of a batch does not match"}
@@ -161,21 +198,42 @@ func (r *Reader) collect(end wire.Offset, lim Limits) error {
 					r.leave()
 					return err
 				}
-				hi := min(e.end(), r.limit, end)
+				hi := min(to, r.limit, end)
 				r.found = append(r.found, foundBatch{len(r.out), size, at, hi})
 				r.out = append(r.out, body...)
 				records += int(hi - at)
 				at = hi
-				partial = hi == end && hi < e.end()
+				partial = hi == end && hi < to
 			}
 			b = b[size:]
 		}
 		r.pos += r.g.diskLen()
 	}
 	if partial {
-		r.leave() // the rest of the last batch is asked for later, and its group is behind
+		r.leave() // the rest of the last group is asked for later, and the group is behind
 	}
 	return nil
+}
+
+// truncates says whether the group holds a truncation of the shard.
+func (h *groupHeader) truncates(shard uint64) bool {
+	for i := range h.dir {
+		if e := &h.dir[i]; e.kind == kindTruncate && e.shard == shard {
+			return true
+		}
+	}
+	return false
+}
+
+// keptEnd is the end of directory entry i as far as no truncation behind it in the same group takes it back.
+func (h *groupHeader) keptEnd(i int) wire.Offset {
+	end := h.dir[i].end()
+	for k := range h.dir[i+1:] {
+		if e := &h.dir[i+1+k]; e.kind == kindTruncate && e.shard == h.dir[i].shard {
+			end = min(end, e.base)
+		}
+	}
+	return end
 }
 
 // locate finds where at stands and holds the segment.
@@ -192,6 +250,10 @@ func (r *Reader) locate(at wire.Offset) error {
 		start := s.start
 		x.mu.RUnlock()
 		return &TrimmedError{r.shard, at, start}
+	}
+	if s.cuts != r.cuts {
+		x.mu.RUnlock()
+		return errTakenBack
 	}
 	e, ok := s.find(at)
 	if !ok {
