@@ -141,14 +141,20 @@ func (l *Lane) keepOnce() time.Duration {
 		l.buryDead()
 	}
 	if l.needNext() {
+		l.buryDead() // a next segment that was too small makes room for the larger one
 		s, err := l.makeSegment()
 		if err != nil {
 			full := errors.Is(err, ErrDiskFull)
-			l.wantRoom.Store(0) // one large batch must not keep an ordinary segment from being made
+			want := l.wantRoom.Swap(0) // one large batch must not keep an ordinary segment from being made
 			if full {
 				l.stats.diskFull.Add(1)
 			}
-			if l.diskFull.Swap(full) != full {
+			news := l.diskFull.Swap(full) != full
+			if least := l.noRoomFor.Load(); full && want > 0 && (least == 0 || want < least) {
+				l.noRoomFor.Store(want)
+				news = true
+			}
+			if news {
 				l.opts.Notify() // whoever waits as busy is refused now
 			}
 			l.note("next", err)
@@ -160,6 +166,9 @@ func (l *Lane) keepOnce() time.Duration {
 		}
 	}
 	if l.wantRoom.Load() > 0 {
+		again(keepRetry)
+	}
+	if l.noRoomFor.Load() > 0 && !l.roomAgain() {
 		again(keepRetry)
 	}
 	if d := l.zeroAhead(); d > 0 {
@@ -223,7 +232,7 @@ func (l *Lane) makeSegment() (*segment, error) {
 	size := l.opts.SegmentBytes
 	least := int64(64 << 10)
 	if want := l.wantRoom.Load(); want > 0 {
-		least = alignUp(want + l.controlReserve() + segmentDataStart + 2*blockSize + footerLeast)
+		least = l.sizeFor(want)
 		size = max(size, least)
 	}
 	h := segmentHeader{version: formatVersion, lane: l.opts.Lane, epoch: k.lastEpoch + 1, salt: l.opts.Rand(), size: size, created: l.now().UnixMicro()}
@@ -275,6 +284,29 @@ func (l *Lane) makeSegment() (*segment, error) {
 
 // footerLeast is the footer of an empty segment.
 const footerLeast = 2 * blockSize
+
+// sizeFor is the least size of a segment that takes a batch of the given cost.
+func (l *Lane) sizeFor(cost int64) int64 {
+	return alignUp(cost + l.controlReserve() + segmentDataStart + 2*blockSize + footerLeast)
+}
+
+// roomAgain looks whether the batches that no segment could be made for would get one now, and lets them try then. Without this a
+// batch that only a small next segment stands in the way of would be told to wait for ever, while segments are made and dropped.
+func (l *Lane) roomAgain() bool {
+	free, err := l.fs.Free(l.dir)
+	l.keep.mu.Lock()
+	if l.keep.next != nil {
+		free += l.keep.next.size // makes way for the larger one
+	}
+	l.keep.mu.Unlock()
+	const margin = 64 << 10 // for what a file system takes besides the blocks of a file
+	if err != nil || free < l.sizeFor(l.noRoomFor.Load())+l.keep.reserve+margin {
+		return false
+	}
+	l.noRoomFor.Store(0)
+	l.opts.Notify()
+	return true
+}
 
 func (l *Lane) allocate(name string, size int64) (File, error) {
 	f, err := l.fs.Create(name)

@@ -40,6 +40,7 @@ type Lane struct {
 	roomNext   atomic.Int64
 	wantRoom   atomic.Int64 // room a batch needs that no segment of ordinary size has
 	diskFull   atomic.Bool
+	noRoomFor  atomic.Int64 // least cost that no segment could be made for, though smaller ones can; 0 for none
 
 	idx    *index
 	w      writer
@@ -242,7 +243,7 @@ func (l *Lane) promise(cost int64, reserve bool) error {
 		return nil
 	}
 	l.promised.Add(-cost)
-	if l.diskFull.Load() {
+	if least := l.noRoomFor.Load(); l.diskFull.Load() || least > 0 && cost >= least {
 		return ErrDiskFull
 	}
 	if ordinary := l.opts.SegmentBytes - segmentDataStart - 2*blockSize - l.controlReserve(); cost > l.roomNext.Load() && (cost > ordinary || l.roomNext.Load() > 0) {

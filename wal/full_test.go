@@ -1,0 +1,74 @@
+package wal
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"felix/netio/wire"
+)
+
+// tightFS says that a given number of bytes is free.
+type tightFS struct {
+	OSFS
+	free atomic.Int64
+}
+
+func (fs *tightFS) Free(string) (int64, error) { return fs.free.Load(), nil }
+
+// TestFullDiskForLargeBatches has room for small segments and for none that a large batch fits. The batch is refused and not told
+// to wait, also when a small next segment stands ready: segments would be made and dropped for it for ever. It is taken once there
+// is room.
+func TestFullDiskForLargeBatches(t *testing.T) {
+	fs := &tightFS{}
+	fs.free.Store(1 << 30)
+	opts := testOptions()
+	opts.FS, opts.SegmentBytes, opts.ReserveBytes, opts.SpareSegments = fs, 256<<10, 4096, -1
+	r := openRig(t, t.TempDir(), opts)
+	defer r.close()
+	fs.free.Store(100 << 10)
+	large := func() error {
+		end, _ := r.lane.End(1)
+		_, err := r.lane.Append(&Batch{Kind: KindRecords, Shard: 1, Base: end, Count: 1, Records: wire.AppendRecord(nil, make([]byte, 180<<10))}, OnCommit, 1)
+		r.lane.Commit()
+		return err
+	}
+	// The first segments have room, and the one that stands ready.
+	for {
+		err := large()
+		if errors.Is(err, ErrDiskFull) {
+			break
+		}
+		if err != nil && err != ErrBusy {
+			t.Fatal(err)
+		}
+		r.until(func() bool { return true })
+		if err == ErrBusy {
+			r.wait()
+		}
+	}
+	for range 5 {
+		// A small segment comes by itself, and takes what fits it.
+		for r.lane.roomNext.Load() == 0 {
+			r.wait()
+		}
+		for range 3 {
+			if err := large(); !errors.Is(err, ErrDiskFull) {
+				t.Fatalf("a large batch beside a small segment: %v", err)
+			}
+		}
+		r.publish(2, 1, 40<<10, OnCommit)
+	}
+	fs.free.Store(1 << 30)
+	for {
+		err := large()
+		if err == nil {
+			break
+		}
+		if err != ErrBusy && !errors.Is(err, ErrDiskFull) {
+			t.Fatal(err)
+		}
+		r.wait()
+		r.until(func() bool { return true })
+	}
+}
