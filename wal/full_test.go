@@ -16,6 +16,41 @@ type tightFS struct {
 
 func (fs *tightFS) Free(string) (int64, error) { return fs.free.Load(), nil }
 
+// TestFullDiskForOrdinarySegments has room for no more than what control records are given. Batches are refused.
+func TestFullDiskForOrdinarySegments(t *testing.T) {
+	fs := &tightFS{}
+	fs.free.Store(1 << 30)
+	opts := testOptions()
+	opts.FS, opts.ReserveBytes, opts.SpareSegments = fs, 4096, -1
+	r := openRig(t, t.TempDir(), opts)
+	defer r.close()
+	fs.free.Store(80 << 10)
+	for n := 0; ; n++ {
+		end, _ := r.lane.End(1)
+		_, err := r.lane.Append(testBatch(1, end, 1, 10000), OnCommit, 1)
+		r.lane.Commit()
+		if errors.Is(err, ErrDiskFull) {
+			break
+		}
+		if err != nil && err != ErrBusy || n > 10000 {
+			t.Fatalf("try %d: %v", n, err)
+		}
+		r.until(func() bool { return r.lane.inFlight == 0 }) // what is in flight counts as taken
+		if err == ErrBusy {
+			r.wait()
+		}
+	}
+	for range 100 {
+		end, _ := r.lane.End(1)
+		if _, err := r.lane.Append(testBatch(1, end, 1, 10000), OnCommit, 1); !errors.Is(err, ErrDiskFull) {
+			t.Fatal(err)
+		}
+	}
+	if err := r.lane.Delete(1, OnCommit, 1); err != nil {
+		t.Errorf("a delete on a full disk: %v", err)
+	}
+}
+
 // TestFullDiskForLargeBatches has room for small segments and for none that a large batch fits. The batch is refused and not told
 // to wait, also when a small next segment stands ready: segments would be made and dropped for it for ever. It is taken once there
 // is room.
@@ -42,7 +77,7 @@ func TestFullDiskForLargeBatches(t *testing.T) {
 		if err != nil && err != ErrBusy {
 			t.Fatal(err)
 		}
-		r.until(func() bool { return true })
+		r.until(func() bool { return r.lane.inFlight == 0 })
 		if err == ErrBusy {
 			r.wait()
 		}

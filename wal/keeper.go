@@ -230,7 +230,7 @@ func outOfSpace(err error) bool {
 func (l *Lane) makeSegment() (*segment, error) {
 	k := &l.keep
 	size := l.opts.SegmentBytes
-	least := int64(64 << 10)
+	least := max(64<<10, l.sizeFor(leastRoom))
 	if want := l.wantRoom.Load(); want > 0 {
 		least = l.sizeFor(want)
 		size = max(size, least)
@@ -284,6 +284,9 @@ func (l *Lane) makeSegment() (*segment, error) {
 
 // footerLeast is the footer of an empty segment.
 const footerLeast = 2 * blockSize
+
+// leastRoom is what the least segment takes besides control records. One without room for batches would be made and dropped for ever.
+const leastRoom = 4 * blockSize
 
 // sizeFor is the least size of a segment that takes a batch of the given cost.
 func (l *Lane) sizeFor(cost int64) int64 {
