@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // A journal is the file meta/catalog.journal: the commands that made the catalog, one to a line.
@@ -15,14 +17,20 @@ import (
 //	crc32c of the record, 8 hexadecimal digits, space, record, newline
 //
 // A line is synced before its command takes effect. A broken last line is a command that never did and is cut off; a
-// broken line before others is damage, and the broker does not start on half a catalog.
+// broken line before others is damage, and the broker does not start on half a catalog. Blocks are allocated ahead of the
+// lines, so that streams can be deleted when the disk is full.
 type journal struct {
 	path  string
 	file  *os.File
 	size  int64
 	lines int
+	ahead int64 // blocks are allocated up to here
 	err   error // of the first write or sync that failed. What is on disk is not known then, so nothing follows it
 }
+
+// journalReserve is how much is allocated behind the last line: some hundred commands. It is filled up once half of it is used,
+// as far as there is room.
+const journalReserve = 64 << 10
 
 // maxJournalLine bounds one record; a longer one is damage.
 const maxJournalLine = 1 << 20
@@ -56,7 +64,15 @@ func openJournal(path string) (j *journal, records [][]byte, err error) {
 			return nil, nil, fmt.Errorf("the broken end of the catalog %s cannot be cut off: %w", path, plain(err))
 		}
 	}
+	j.allocate()
 	return j, records, nil
+}
+
+// allocate reserves blocks for the next lines. It may fail: then lines get theirs when they are written.
+func (j *journal) allocate() {
+	if j.ahead-j.size < journalReserve/2 && unix.Fallocate(int(j.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, j.size, journalReserve) == nil {
+		j.ahead = j.size + journalReserve
+	}
 }
 
 // parseJournal returns the records of a journal and the length of its whole lines.
@@ -101,6 +117,11 @@ func (j *journal) Append(record []byte) error {
 		return fmt.Errorf("a catalog record of %d bytes does not fit a line", len(record))
 	}
 	if _, err := j.file.WriteAt(line, j.size); err != nil {
+		if outOfSpace(err) && j.file.Truncate(j.size) == nil {
+			// Nothing of the line is left, or a broken end that the next start cuts off.
+			j.ahead = j.size
+			return fmt.Errorf("%s: %w; free space on the disk and try again", j.path, plain(err))
+		}
 		return j.fail(err)
 	}
 	if err := j.file.Sync(); err != nil {
@@ -108,15 +129,18 @@ func (j *journal) Append(record []byte) error {
 	}
 	j.size += int64(len(line))
 	j.lines++
+	j.allocate()
 	return nil
 }
+
+func outOfSpace(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 func (j *journal) fail(err error) error {
 	j.err = fmt.Errorf("%s: %w; streams cannot be changed until the broker is restarted", j.path, plain(err))
 	return j.err
 }
 
-// compact replaces the journal by a snapshot when that is much shorter.
+// compact replaces the journal by a snapshot when that is much shorter. On a full disk it is left as it is.
 func (j *journal) compact(snapshot [][]byte) error {
 	if j.lines <= 2*len(snapshot)+100 {
 		return nil
@@ -125,7 +149,9 @@ func (j *journal) compact(snapshot [][]byte) error {
 	for _, record := range snapshot {
 		content = appendJournalLine(content, record)
 	}
-	if err := writeFileSync(j.path, content, 0o600); err != nil {
+	if err := writeFileSync(j.path, content, 0o600); outOfSpace(err) {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("the catalog %s cannot be compacted: %w", j.path, plain(err))
 	}
 	file, err := os.OpenFile(j.path, os.O_RDWR, 0)
@@ -133,7 +159,8 @@ func (j *journal) compact(snapshot [][]byte) error {
 		return fmt.Errorf("the catalog %s cannot be opened: %w", j.path, plain(err))
 	}
 	j.file.Close()
-	j.file, j.size, j.lines = file, int64(len(content)), len(snapshot)
+	j.file, j.size, j.lines, j.ahead = file, int64(len(content)), len(snapshot), 0
+	j.allocate()
 	return nil
 }
 
