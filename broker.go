@@ -124,11 +124,13 @@ func Start(ctx context.Context, config Config) (*Broker, error) {
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	if b.config.Now == nil {
-		b.config.Now = time.Now
+	b.started = time.Now()
+	wall := b.config.Now
+	if wall == nil {
+		wall = time.Now
 	}
-	b.storage = newStorageMeter(b.metrics, b.config.Now)
-	b.started = b.config.Now()
+	b.config.Now = newBrokerClock(wall, b.elapsed, b.log).now
+	b.storage = newStorageMeter(b.metrics, b.elapsed)
 	if err := b.start(ctx); err != nil {
 		b.Close()
 		return nil, err
@@ -240,7 +242,7 @@ func (b *Broker) makeCores() (err error) {
 		Pinned: pinned,
 		CPUs:   c.CoreCPUs,
 		Spin:   c.CoreSpin,
-		Now:    b.monotonic(),
+		Now:    b.elapsed,
 		Logger: c.Logger,
 	})
 	if err != nil {
@@ -274,11 +276,8 @@ func (b *Broker) newCatalog() {
 	})
 }
 
-// monotonic returns the clock of the loops: time since the broker started, which never goes back.
-func (b *Broker) monotonic() func() time.Duration {
-	now, started := b.config.Now, b.started
-	return func() time.Duration { return now().Sub(started) }
-}
+// elapsed is the clock of the loops: time since the broker started, which never goes back.
+func (b *Broker) elapsed() time.Duration { return time.Since(b.started) }
 
 // makeDefaults creates the tenant and namespace that clients use when they name none.
 func (b *Broker) makeDefaults(ctx context.Context) error {
@@ -366,9 +365,9 @@ func (b *Broker) Drain(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	begun := b.config.Now()
+	begun := b.elapsed()
 	err := b.server.Drain(ctx)
-	b.drainMillis.Store(max(1, b.config.Now().Sub(begun).Milliseconds()))
+	b.drainMillis.Store(max(1, (b.elapsed() - begun).Milliseconds()))
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("draining did not finish within %v; what was still open is cut off (shutdown_drain_timeout_ms)", limit)
 	}

@@ -138,7 +138,7 @@ type Config struct {
 
 	// Logger gets one line for each event that an operator acts on. Nil means none.
 	Logger *slog.Logger
-	// Now is the wall clock, for tests. Nil means the system's.
+	// Now is the wall clock, for tests. Nil means the system's. The broker's time starts with it and follows its steps slowly.
 	Now func() time.Time
 }
 

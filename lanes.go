@@ -56,9 +56,9 @@ func (b *Broker) openLanes() error {
 		wait.Go(func() {
 			o := &lanes[i]
 			dir := filepath.Join(root, lanePrefix+strconv.FormatUint(id, 10))
-			begun := b.config.Now()
+			begun := b.elapsed()
 			o.lane, o.recovered, o.err = wal.Open(dir, b.laneOptions(id, b.group.Loop(host.Core()).WakeOffCore))
-			o.recovery = b.config.Now().Sub(begun)
+			o.recovery = b.elapsed() - begun
 		})
 	}
 	wait.Wait()

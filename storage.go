@@ -31,10 +31,10 @@ var storageBuckets = []float64{
 type storageMeter struct {
 	appends *metrics.PrometheusHistogram // groups that were only written
 	syncs   *metrics.PrometheusHistogram // groups that were written and synced, and syncs alone
-	now     func() time.Time
+	now     func() time.Duration         // never goes back
 }
 
-func newStorageMeter(set *metrics.Set, now func() time.Time) *storageMeter {
+func newStorageMeter(set *metrics.Set, now func() time.Duration) *storageMeter {
 	return &storageMeter{
 		appends: set.NewPrometheusHistogramExt("felix_storage_append_duration_seconds", storageBuckets),
 		syncs:   set.NewPrometheusHistogramExt("felix_storage_sync_duration_seconds", storageBuckets),
@@ -53,7 +53,7 @@ type meteredBackend struct {
 func (b *meteredBackend) Write(f wal.File, bufs [][]byte, off int64, sync bool) error {
 	begun := b.meter.now()
 	err := b.Backend.Write(f, bufs, off, sync)
-	if took := b.meter.now().Sub(begun).Seconds(); sync {
+	if took := (b.meter.now() - begun).Seconds(); sync {
 		b.meter.syncs.Update(took)
 	} else {
 		b.meter.appends.Update(took)
@@ -64,6 +64,6 @@ func (b *meteredBackend) Write(f wal.File, bufs [][]byte, off int64, sync bool) 
 func (b *meteredBackend) Sync(f wal.File) error {
 	begun := b.meter.now()
 	err := b.Backend.Sync(f)
-	b.meter.syncs.Update(b.meter.now().Sub(begun).Seconds())
+	b.meter.syncs.Update((b.meter.now() - begun).Seconds())
 	return err
 }
