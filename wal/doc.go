@@ -26,7 +26,7 @@
 //	          size-4096  seal
 //
 //	segment header  0 "FXS1"  4 crc of 8-63  8 u16 version=1  10 u16 flags (1 recycled)  12 u32 0  16 lane  24 epoch  32 salt
-//	                40 size  48 i64 created us  56 u64 0
+//	                40 size  48 i64 created us  56 log (a random number that all segments of a log share)
 //	group           0 "FXG1"  4 crc of 8..end of echo  8 lane  16 epoch  24 salt  32 sequence  40 durable  48 i64 written us
 //	                56 u32 body bytes  60 u16 entries  62 u16 echoes
 //	                64 entries x 32: shard, base, u32 count, u32 bytes, u32 crc of the batch, u8 kind, u8 flags, u16 0

@@ -197,9 +197,10 @@ type segmentHeader struct {
 	lane     uint64
 	epoch    uint64
 	salt     uint64
-	size     int64 // bytes of the file, a multiple of blockSize
-	recycled bool  // every block was written before, so the file needs no zeroing
-	created  int64 // microseconds since 1970
+	size     int64  // bytes of the file, a multiple of blockSize
+	recycled bool   // every block was written before, so the file needs no zeroing
+	created  int64  // microseconds since 1970
+	log      uint64 // the same in all segments of a log and drawn when its first one is made; 0 where that is not known
 }
 
 const segmentRecycled = 1 // flag: blocks were all written by an earlier use
@@ -220,7 +221,7 @@ func appendSegmentHeader(dst []byte, h *segmentHeader) []byte {
 	dst = le.AppendUint64(dst, h.salt)
 	dst = le.AppendUint64(dst, uint64(h.size))
 	dst = le.AppendUint64(dst, uint64(h.created))
-	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
+	dst = le.AppendUint64(dst, h.log)
 	le.PutUint32(dst[start+4:], checksum(dst[start+8:]))
 	return dst
 }
@@ -242,9 +243,10 @@ func parseSegmentHeader(b []byte, h *segmentHeader) error {
 	if h.version != formatVersion {
 		return nil // the caller refuses it by number; other fields may mean something else
 	}
-	if h.size < segmentDataStart+2*blockSize || h.size%blockSize != 0 || le.Uint32(b[12:]) != 0 || le.Uint64(b[56:]) != 0 {
+	if h.size < segmentDataStart+2*blockSize || h.size%blockSize != 0 || le.Uint32(b[12:]) != 0 {
 		return errNoSegment
 	}
+	h.log = le.Uint64(b[56:])
 	return nil
 }
 

@@ -30,6 +30,7 @@ type keeper struct {
 	backend    Backend // writes zeros; one of its own, since the lane's belongs to the lane's goroutine
 	spares     []string
 	lastEpoch  uint64
+	log        uint64 // see segmentHeader
 	reserve    int64
 	noAllocate bool
 	noted      map[string]bool // troubles that last, each of which is logged once
@@ -235,7 +236,7 @@ func (l *Lane) makeSegment() (*segment, error) {
 		least = l.sizeFor(want)
 		size = max(size, least)
 	}
-	h := segmentHeader{version: formatVersion, lane: l.opts.Lane, epoch: k.lastEpoch + 1, salt: l.opts.Rand(), size: size, created: l.now().UnixMicro()}
+	h := segmentHeader{version: formatVersion, lane: l.opts.Lane, epoch: k.lastEpoch + 1, salt: l.opts.Rand(), size: size, created: l.now().UnixMicro(), log: k.log}
 	name := segmentName(h.epoch)
 	f, temp, err := l.openSpare(&h)
 	if err != nil {

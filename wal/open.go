@@ -24,6 +24,9 @@ func (l *Lane) recover() (*Recovered, error) {
 	if err := l.cut(&r); err != nil {
 		return nil, err
 	}
+	if l.keep.log = r.log; r.log == 0 {
+		l.keep.log = l.opts.Rand()
+	}
 	l.keep.lastEpoch = 0
 	for _, s := range r.segments {
 		l.keep.lastEpoch = max(l.keep.lastEpoch, s.epoch)

@@ -50,7 +50,9 @@ type recovery struct {
 	fs       FS
 	dir      string
 	lane     uint64
-	anyLane  bool // offline tools take the lane from the files
+	log      uint64 // of the segments that name one
+	logFrom  string // the first segment that did
+	anyLane  bool   // offline tools take the lane from the files
 	readOnly bool
 
 	pool     *filePool
@@ -91,6 +93,9 @@ func (r *recovery) load() error {
 	r.pool = &filePool{fs: r.fs, readOnly: r.readOnly}
 	r.byEpoch, r.released, r.suspect = map[uint64]*segment{}, map[uint64]bool{}, map[uint64]struct{}{}
 	if err := r.list(); err != nil {
+		return err
+	}
+	if err := r.checkChain(); err != nil {
 		return err
 	}
 	base, err := r.findBase()
@@ -175,7 +180,13 @@ func (r *recovery) openSegment(name, path string, epoch uint64) error {
 	case !r.anyLane && hdr.lane != r.lane:
 		return refuse("segment %s belongs to lane %d and this directory is opened as lane %d; move it back to its own directory", path, hdr.lane, r.lane)
 	}
+	if hdr.log != 0 && r.log != 0 && hdr.log != r.log {
+		return refuse("segments %s and %s are of two logs; move the one that does not belong here elsewhere, or restore the whole directory from one backup", path, r.logFrom)
+	}
 	r.lane = hdr.lane
+	if r.log == 0 {
+		r.log, r.logFrom = hdr.log, name
+	}
 	if bad > 0 {
 		r.notice("%s: one of two copies of the segment header is unreadable; the other is used", path)
 	}
