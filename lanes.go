@@ -3,6 +3,7 @@ package felix
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"felix/replicate"
 	"felix/wal"
@@ -65,7 +68,7 @@ func (b *Broker) openLanes() error {
 	var errs []error
 	for i, o := range lanes {
 		if o.err != nil {
-			errs = append(errs, o.err)
+			errs = append(errs, withoutRights(o.err))
 			continue
 		}
 		b.hosts[i%len(b.hosts)].AddLane(ids[i], o.lane, o.recovered)
@@ -73,6 +76,15 @@ func (b *Broker) openLanes() error {
 		b.reportRecovery(ids[i], o.recovered)
 	}
 	return errors.Join(errs...)
+}
+
+// withoutRights gives the error of a file that this user may not open or write its remedy.
+func withoutRights(err error) error {
+	var file *fs.PathError
+	if errors.As(err, &file) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS)) {
+		return fmt.Errorf("the log file %s cannot be used: %w; make everything in that directory readable and writable for this user", file.Path, file.Err)
+	}
+	return err
 }
 
 // laneIDs lists the lanes of a directory. Anything else in it is left alone.
@@ -133,7 +145,7 @@ func (b *Broker) openCatalog() error {
 	}
 	b.newCatalog()
 	if err := b.catalog.Restore(records); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", b.journal.path, err)
 	}
 	for _, notice := range b.catalog.Notices() {
 		b.log.Warn(notice)

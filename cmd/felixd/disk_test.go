@@ -319,6 +319,9 @@ func TestDirectoryWithoutRights(t *testing.T) {
 
 	check("of somebody else", refused(t, true, "--data", filepath.Join(root, "data", "x")), filepath.Join(root, "data", "x"), "permission denied", "choose another directory")
 	// From here on everything is nobody's but one thing.
+	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := filepath.Walk(root, func(path string, _ os.FileInfo, err error) error {
 		if err != nil {
 			return err
@@ -339,7 +342,14 @@ func TestDirectoryWithoutRights(t *testing.T) {
 		if err := os.Chmod(path, 0); err != nil {
 			t.Fatal(err)
 		}
-		check(path, refused(t, true, "--data", data), "permission denied", "for this user")
+		named := path
+		switch filepath.Base(path) {
+		case "lane-0":
+			named = filepath.Join(path, "LOCK")
+		case "meta":
+			named = data
+		}
+		check(path, refused(t, true, "--data", data), "permission denied", named, "for this user")
 		if err := errors.Join(os.Chmod(path, info.Mode()), os.Chown(path, 65534, 65534)); err != nil {
 			t.Fatal(err)
 		}
