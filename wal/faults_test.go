@@ -66,8 +66,8 @@ func TestFailedWritePoisons(t *testing.T) {
 		dir := t.TempDir()
 		opts := wal.Options{Lane: 1, Now: time.Now, SegmentBytes: 1 << 20, Backend: kind, ZeroAhead: -1, MarkAfter: time.Hour}
 		opts.WrapBackend = func(b wal.Backend) wal.Backend {
-			return &faultfs.Backend{Backend: b, Fail: func(call int, sync bool) error {
-				if call == 3 {
+			return &faultfs.Backend{Backend: b, Fail: func(c faultfs.Call) error {
+				if c.N == 3 {
 					return syscall.EIO
 				}
 				return nil
