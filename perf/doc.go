@@ -9,11 +9,9 @@
 //	compare   two builds or two configurations in turn, with statistics
 //	ceiling   the probes that say what the machine can do without a broker
 //	crash     kills brokers and reads back what is left
+//	soak      holds a broker against the rules of pressure
 //	backends  compares ways to write the log
-//
-// the share of the ceiling measured just before it. Package ceiling has the probes; results has recorded runs, each
-// with machine, kernel, commit and command. Package crash kills brokers and reads back what is left; soak holds one
-// against the rules of pressure; backends compares ways to write the log.
+//	coldstart measures the start on a large log
 //
 // The benchmarks check their counts: every publish is acknowledged and, where somebody subscribes, every record is
 // delivered, or the run fails. BUILD.md says how to run and profile them.
