@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +51,7 @@ func (b *Broker) openLanes() error {
 		lane      *wal.Lane
 		recovered *wal.Recovered
 		recovery  time.Duration
+		unsynced  atomic.Int64
 		err       error
 	}
 	lanes := make([]opened, len(ids))
@@ -60,19 +62,24 @@ func (b *Broker) openLanes() error {
 			o := &lanes[i]
 			dir := filepath.Join(root, lanePrefix+strconv.FormatUint(id, 10))
 			begun := b.elapsed()
-			o.lane, o.recovered, o.err = wal.Open(dir, b.laneOptions(id, b.group.Loop(host.Core()).WakeOffCore))
+			o.lane, o.recovered, o.err = wal.Open(dir, b.laneOptions(id, b.group.Loop(host.Core()).WakeOffCore, &o.unsynced))
 			o.recovery = b.elapsed() - begun
 		})
 	}
 	wait.Wait()
 	var errs []error
-	for i, o := range lanes {
+	for i := range lanes {
+		o := &lanes[i]
 		if o.err != nil {
 			errs = append(errs, withoutRights(o.err))
 			continue
 		}
 		b.hosts[i%len(b.hosts)].AddLane(ids[i], o.lane, o.recovered)
-		b.lanes = append(b.lanes, brokerLane{o.lane, ids[i], o.recovery})
+		lane := brokerLane{Lane: o.lane, id: ids[i], recovery: o.recovery, unsynced: &o.unsynced}
+		if o.recovered.Cut != nil {
+			lane.cut = o.recovered.Cut.Bytes
+		}
+		b.lanes = append(b.lanes, lane)
 		b.reportRecovery(ids[i], o.recovered)
 	}
 	return errors.Join(errs...)
@@ -104,14 +111,14 @@ func laneIDs(root string) ([]uint64, error) {
 	return ids, nil
 }
 
-func (b *Broker) laneOptions(id uint64, notify func()) wal.Options {
+func (b *Broker) laneOptions(id uint64, notify func(), unsynced *atomic.Int64) wal.Options {
 	c := b.config.Log
 	o := wal.Options{
 		Lane:         id,
 		Now:          b.config.Now,
 		Notify:       notify,
 		Backend:      c.Backend,
-		WrapBackend:  b.storage.wrap,
+		WrapBackend:  b.storage.wrap(unsynced),
 		SegmentBytes: c.SegmentBytes,
 		SyncInterval: c.SyncInterval,
 		Log:          func(line string) { b.log.Warn(line) },

@@ -50,7 +50,7 @@ func (b *Broker) Stats() Stats {
 
 func (b *Broker) laneStats() (list []LaneStats) {
 	for _, lane := range b.lanes {
-		list = append(list, LaneStats{ID: lane.id, Recovery: lane.recovery, Stats: lane.StatsOffCore()})
+		list = append(list, LaneStats{ID: lane.id, Recovery: lane.recovery, CutBytes: lane.cut, Unsynced: lane.unsynced.Load(), Stats: lane.StatsOffCore()})
 	}
 	return list
 }
@@ -171,7 +171,10 @@ func (b *Broker) writeMetrics(w io.Writer) {
 		counter("felix_storage_marks_total"+label, lane.Marks)
 		counter("felix_storage_log_bytes_total"+label, lane.LogBytes)
 		counter("felix_storage_zeroed_bytes_total"+label, lane.ZeroedBytes)
+		gauge("felix_storage_unsynced_bytes"+label, lane.Unsynced)
+		gauge("felix_storage_disk_bytes"+label, lane.DiskBytes)
 		gauge("felix_storage_segments"+label, int64(lane.Segments))
+		gauge("felix_storage_open_sealed_segments"+label, int64(lane.OpenSegments))
 		counter("felix_storage_segment_roll_total"+label, lane.Rolls)
 		counter("felix_storage_segments_recycled_total"+label, lane.Recycled)
 		counter("felix_storage_segments_released_total"+label, lane.Released)
@@ -179,6 +182,7 @@ func (b *Broker) writeMetrics(w io.Writer) {
 		counter("felix_storage_full_total"+label, lane.DiskFull)
 		counter("felix_storage_sync_failures_total"+label, count(lane.Failed != nil))
 		metrics.WriteGaugeFloat64(w, "felix_storage_recovery_duration_seconds"+label, lane.Recovery.Seconds())
+		gauge("felix_storage_recovery_truncated_bytes"+label, lane.CutBytes)
 		gauge(fmt.Sprintf(`felix_storage_backend_info{lane="%d",backend=%q}`, lane.ID, lane.Backend), 1)
 	}
 

@@ -1,6 +1,7 @@
 package felix
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -13,12 +14,16 @@ type brokerLane struct {
 	*wal.Lane
 	id       uint64
 	recovery time.Duration // how long reading it back took at the start
+	cut      int64         // bytes of a torn end that it cut off
+	unsynced *atomic.Int64 // bytes written since the last sync
 }
 
 // LaneStats is what a lane of the log has counted in this life.
 type LaneStats struct {
 	ID       uint64
 	Recovery time.Duration // how long reading it back took at the start
+	CutBytes int64         // of a torn end, cut off at the start
+	Unsynced int64         // bytes written since the last sync
 	wal.Stats
 }
 
@@ -42,12 +47,16 @@ func newStorageMeter(set *metrics.Set, now func() time.Duration) *storageMeter {
 	}
 }
 
-// wrap returns a backend that does what the given one does and is timed.
-func (m *storageMeter) wrap(b wal.Backend) wal.Backend { return &meteredBackend{b, m} }
+// wrap returns a function that makes backends which do what the given one does and are metered; unsynced counts the bytes of a lane
+// that are written and not synced.
+func (m *storageMeter) wrap(unsynced *atomic.Int64) func(wal.Backend) wal.Backend {
+	return func(b wal.Backend) wal.Backend { return &meteredBackend{b, m, unsynced} }
+}
 
 type meteredBackend struct {
 	wal.Backend
-	meter *storageMeter
+	meter    *storageMeter
+	unsynced *atomic.Int64 // written on the lane's goroutine only. A segment is synced whole before the next one is written
 }
 
 func (b *meteredBackend) Write(f wal.File, bufs [][]byte, off int64, sync bool) error {
@@ -58,12 +67,24 @@ func (b *meteredBackend) Write(f wal.File, bufs [][]byte, off int64, sync bool) 
 	} else {
 		b.meter.appends.Update(took)
 	}
+	if sync && err == nil {
+		b.unsynced.Store(0)
+		return nil
+	}
+	var n int
+	for _, buf := range bufs {
+		n += len(buf)
+	}
+	b.unsynced.Add(int64(n))
 	return err
 }
 
 func (b *meteredBackend) Sync(f wal.File) error {
 	begun := b.meter.now()
 	err := b.Backend.Sync(f)
+	if err == nil {
+		b.unsynced.Store(0)
+	}
 	b.meter.syncs.Update((b.meter.now() - begun).Seconds())
 	return err
 }

@@ -120,8 +120,8 @@ func TestTornEndIsNotDamage(t *testing.T) {
 	image.Flip("l/"+last.Name, last.To-10, 3)
 	opts := diskOptions(image)
 	o = openOwner(t, "l", opts)
-	if len(o.rec.Damage) > 0 || o.rec.Cut == nil {
-		t.Fatalf("damage %v, cut %v", o.rec.Damage, o.rec.Cut)
+	if len(o.rec.Damage) > 0 || o.rec.Cut == nil || o.rec.Cut.Bytes != 3*4096 {
+		t.Fatalf("damage %v, cut %+v", o.rec.Damage, o.rec.Cut)
 	}
 	if end, _ := o.lane.End(1); end != 2 {
 		t.Errorf("end %d, want 2", end)

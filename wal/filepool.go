@@ -35,6 +35,20 @@ func (p *filePool) adopt(name string, f File, pinned bool) *pooledFile {
 	return &pooledFile{pool: p, name: name, f: f, pinned: pinned}
 }
 
+// opened counts the files that are open and may be closed between uses.
+func (p *filePool) opened() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.open {
+		f.mu.Lock()
+		if f.f != nil && !f.pinned {
+			n++
+		}
+		f.mu.Unlock()
+	}
+	return n
+}
+
 // pin opens the file for good.
 func (f *pooledFile) pin() error {
 	if _, err := f.acquire(); err != nil {

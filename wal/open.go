@@ -43,6 +43,7 @@ func (l *Lane) recover() (*Recovered, error) {
 		}
 	}
 	l.keep.spares = r.spares
+	l.stats.spares.Store(int64(len(r.spares)))
 	if err := l.pickReserve(); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ type Cut struct {
 	Segment string `json:"segment"`
 	Byte    int64  `json:"byte"`
 	Groups  int    `json:"groups"` // whole groups behind the torn one, from writes that were never synced
+	Bytes   int64  `json:"bytes"`  // of these
 }
 
 // ShardState is one shard as the log has it.

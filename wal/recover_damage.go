@@ -62,6 +62,9 @@ func (r *recovery) foldDamaged() error {
 	r.stale = r.refs[n:]
 	if n < len(r.refs) {
 		cut := &Cut{Groups: len(r.stale)}
+		for i := range r.stale {
+			cut.Bytes += r.stale[i].len
+		}
 		if r.lastSegment != nil {
 			cut.Segment, cut.Byte = r.lastSegment.name, r.lastSegment.pos
 		} else {

@@ -11,6 +11,7 @@ func (l *Lane) openSpare(h *segmentHeader) (File, string, error) {
 	for len(k.spares) > 0 {
 		name := l.dir + "/" + k.spares[len(k.spares)-1]
 		k.spares = k.spares[:len(k.spares)-1]
+		l.stats.spares.Store(int64(len(k.spares)))
 		f, err := l.fs.Open(name, false)
 		if err != nil {
 			continue
@@ -71,6 +72,7 @@ func (l *Lane) buryDead() {
 			k.spares = slices.DeleteFunc(k.spares, func(n string) bool { return n == fmt.Sprintf("%016x%s", s.epoch, spareSuffix) })
 			l.note("retire", fmt.Errorf("retire %s: %w", from, err))
 		}
+		l.stats.spares.Store(int64(len(k.spares)))
 	}
 }
 

@@ -13,6 +13,7 @@ type laneStats struct {
 	zeroedGroups, zeroedBytes        atomic.Uint64
 	recycled, released, movedBatches atomic.Uint64
 	diskFull                         atomic.Uint64
+	spares                           atomic.Int64 // kept now
 	backend                          atomic.Pointer[string]
 
 	rateAt    atomic.Int64 // clock of the last look, microseconds
@@ -58,6 +59,8 @@ type Stats struct {
 	DiskFull     uint64 // failed tries to make a segment for want of space
 	Segments     int    // that hold log
 	Pending      int64  // bytes appended or kept free for upkeep, and not written; falls as groups are written
+	OpenSegments int    // sealed ones whose file is open for reads
+	DiskBytes    int64  // of all files: segments that hold log, the next one, those about to be freed, spares
 	Failed       error
 }
 
@@ -70,8 +73,19 @@ func (l *Lane) StatsOffCore() Stats {
 	if p := s.backend.Load(); p != nil {
 		out.Backend = *p
 	}
-	l.keep.mu.Lock()
-	out.Segments = len(l.keep.segments)
-	l.keep.mu.Unlock()
+	out.OpenSegments = l.keep.pool.opened()
+	out.DiskBytes = s.spares.Load() * l.opts.SegmentBytes // others are not kept
+	k := &l.keep
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out.Segments = len(k.segments)
+	for _, list := range [][]*segment{k.segments, k.dead} {
+		for _, seg := range list {
+			out.DiskBytes += seg.size
+		}
+	}
+	if k.next != nil {
+		out.DiskBytes += k.next.size
+	}
 	return out
 }
