@@ -1,10 +1,12 @@
 package felix
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -267,5 +269,171 @@ func TestAckOnCommitIsWarnedAbout(t *testing.T) {
 		if got := len(settled.Warnings) == 1 && strings.Contains(settled.Warnings[0], "is not offered"); got != warned || !warned && len(settled.Warnings) > 0 {
 			t.Errorf("%s: %q", value, settled.Warnings)
 		}
+	}
+}
+
+// logFiles reads the lanes' segments, without what may still be written behind the last group of each.
+func logFiles(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	names, err := filepath.Glob(filepath.Join(dir, "lanes", "*", "*.seg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = bytes.TrimRight(content, "\x00")
+	}
+	return files
+}
+
+// TestCoreCounts serves one data directory with 1, 4 and again 1 core: the lanes of four cores are dealt to one, everything is
+// readable, publishes go on, and not a byte of what was written is written anew.
+func TestCoreCounts(t *testing.T) {
+	dir := t.TempDir()
+	ctx := testContext(t)
+	const shards, each = 6, 15
+	var streams []string
+	texts := map[string][]string{} // by stream/shard
+	var before map[string][]byte
+	for round, cores := range []int{1, 4, 1} {
+		b := mustStart(t, Config{DataDir: dir, Cores: cores, Log: Log{SegmentBytes: 1 << 20}})
+		if want := []int{1, 4, 4}[round]; b.Lanes() != want {
+			t.Errorf("%d lanes with %d cores, want %d", b.Lanes(), cores, want)
+		}
+		c := mustDial(t, b)
+		// Each round adds a stream; those of four cores are on all lanes.
+		name := fmt.Sprintf("made-by-%d-in-round-%d", cores, round)
+		if err := b.CreateStream(ctx, StreamConfig{Name: name, Durable: true, Shards: shards}); err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, name)
+		for _, stream := range streams {
+			for shard := range uint32(shards) {
+				for i := range each {
+					text := fmt.Sprintf("%s/%d round %d record %d %s", stream, shard, round, i, strings.Repeat("x", 4000))
+					key := fmt.Sprintf("%s/%d", stream, shard)
+					ack, err := c.Publish(ctx, stream, []byte(text), client.ToShard(shard))
+					if err != nil || int(ack.Offset) != len(texts[key]) {
+						t.Fatalf("round %d: %+v, %v, want offset %d", round, ack, err, len(texts[key]))
+					}
+					texts[key] = append(texts[key], text)
+				}
+			}
+		}
+		for key, want := range texts {
+			stream, shard, _ := strings.Cut(key, "/")
+			number, _ := strconv.ParseUint(shard, 10, 32)
+			page, err := c.ReadPage(ctx, stream, uint32(number), 0, client.ReadOptions{})
+			if err != nil || len(page.Records) != len(want) {
+				t.Fatalf("round %d: %s has %d of %d records: %v", round, key, len(page.Records), len(want), err)
+			}
+			for i, r := range page.Records {
+				if string(r.Data) != want[i] || int(r.Offset) != i {
+					t.Fatalf("round %d: %.60q at %d of %s, want %.60q", round, r.Data, r.Offset, key, want[i])
+				}
+			}
+		}
+		// Every lane takes part.
+		for i, lane := range b.Stats().Lanes {
+			if round == 1 && lane.Batches == 0 || lane.Failed != nil {
+				t.Errorf("round %d: lane %d: %+v", round, i, lane)
+			}
+		}
+		c.Close()
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		after := logFiles(t, dir)
+		for file, content := range before {
+			if !bytes.HasPrefix(after[file], content) {
+				t.Errorf("round %d: %s, %d bytes, was rewritten or removed", round, file, len(content))
+			}
+		}
+		before = after
+	}
+}
+
+// TestDeletedStreamsSpace deletes a stream of many segments: its space comes back, also over a restart right after. A stream
+// of its name starts at 0 and never shows the old one's records, over restarts.
+func TestDeletedStreamsSpace(t *testing.T) {
+	dir := t.TempDir()
+	ctx := testContext(t)
+	config := Config{DataDir: dir, Cores: 1, Log: Log{SegmentBytes: 1 << 20}}
+	b := mustStart(t, config)
+	c := mustDial(t, b)
+	settled := func() bool { // at most what is open and the spares
+		s := b.Stats().Lanes[0]
+		return s.Segments <= 3 && s.DiskBytes <= 10<<20
+	}
+	wait := func(what string) {
+		t.Helper()
+		for again := time.NewTicker(20 * time.Millisecond); !settled(); <-again.C {
+			if ctx.Err() != nil {
+				t.Fatalf("%s: %+v", what, b.Stats().Lanes[0])
+			}
+		}
+	}
+	if _, err := c.Publish(ctx, "beside", []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	for generation := range 3 {
+		// The name of a deleted stream is not made again by first use.
+		if err := b.CreateStream(ctx, StreamConfig{Name: "big", Durable: true}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			ack, err := c.Publish(ctx, "big", fmt.Appendf(nil, "generation %d record %d %s", generation, i, strings.Repeat("x", 200<<10)))
+			if err != nil || int(ack.Offset) != i {
+				t.Fatalf("generation %d: %+v, %v, want offset %d", generation, ack, err, i)
+			}
+		}
+		if settled() {
+			t.Fatalf("20 MiB take %+v", b.Stats().Lanes[0])
+		}
+		check := func(what string) {
+			t.Helper()
+			for at := client.Offset(0); at < 100; {
+				page, err := c.ReadPage(ctx, "big", 0, at, client.ReadOptions{})
+				if err != nil || len(page.Records) == 0 {
+					t.Fatalf("%s, generation %d at %d: %v", what, generation, at, err)
+				}
+				for _, r := range page.Records {
+					if !strings.HasPrefix(string(r.Data), fmt.Sprintf("generation %d record %d ", generation, at)) {
+						t.Fatalf("%s: %.40q at %d of generation %d", what, r.Data, at, generation)
+					}
+					at++
+				}
+			}
+			if _, err := c.ReadPage(ctx, "big", 0, 101, client.ReadOptions{}); err == nil {
+				t.Errorf("%s: there is more than was published", what)
+			}
+		}
+		check("before a restart")
+		restart := func() {
+			t.Helper()
+			c.Close()
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			b = mustStart(t, config)
+			c = mustDial(t, b)
+		}
+		restart()
+		check("after a restart")
+		if err := b.Catalog().DeleteStream(ctx, DefaultName, DefaultName, "big"); err != nil {
+			t.Fatal(err)
+		}
+		if generation == 1 {
+			restart() // what a lane had not yet forgotten it forgets now
+		}
+		wait(fmt.Sprintf("generation %d is deleted", generation))
+	}
+	page, err := c.ReadPage(ctx, "beside", 0, 0, client.ReadOptions{})
+	if err != nil || len(page.Records) != 1 || string(page.Records[0].Data) != "kept" {
+		t.Errorf("the stream beside it: %+v, %v", page, err)
 	}
 }
