@@ -2,6 +2,7 @@ package wal_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,5 +102,46 @@ func TestForgedGroupInAPayloadIsNotTaken(t *testing.T) {
 	defer o.mustClose()
 	if _, end, _ := o.lane.RangeOffCore(1); end != 2 || len(o.rec.Damage) > 0 || o.rec.Cut != nil {
 		t.Errorf("end %d, %v, %v", end, o.rec.Damage, o.rec.Cut)
+	}
+}
+
+// TestManyDeadSegmentsTakeOneSync deletes a shard of many segments: the next segment does not wait for as many syncs of the directory.
+func TestManyDeadSegmentsTakeOneSync(t *testing.T) {
+	d := faultfs.New(16 << 20)
+	opts := diskOptions(d)
+	o := openOwner(t, "l", opts)
+	defer o.mustClose()
+	for range 100 {
+		o.mustPublish(1, 1, 8000)
+	}
+	segments := o.lane.StatsOffCore().Segments
+	if segments < 10 {
+		t.Fatalf("%d segments", segments)
+	}
+	var syncs, gone atomic.Int64
+	done := make(chan struct{}, 1)
+	d.OnOp(func(op faultfs.Op) {
+		switch op.Kind {
+		case faultfs.OpSyncDir:
+			if syncs.Add(1); gone.Load() >= int64(segments-2) {
+				select {
+				case done <- struct{}{}:
+				default:
+				}
+			}
+		case faultfs.OpRename, faultfs.OpRemove:
+			gone.Add(1)
+		}
+	})
+	if err := o.do(func(token uint64) error { return o.lane.Delete(1, wal.OnCommit, token) }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%d of %d segments are gone", gone.Load(), segments)
+	}
+	if n := syncs.Load(); n > 3 {
+		t.Errorf("%d segments went with %d syncs of the directory", gone.Load(), n)
 	}
 }

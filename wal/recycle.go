@@ -1,9 +1,6 @@
 package wal
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // openSpare takes a spare of the size that h asks for. Others are removed: the configuration has changed.
 func (l *Lane) openSpare(h *segmentHeader) (File, string, error) {
@@ -45,13 +42,18 @@ func (l *Lane) bury(s *segment) {
 	k.poke()
 }
 
-// buryDead makes spares of dead segments, or removes them. The record that released them is durable.
+// buryDead makes spares of dead segments, or removes them. The records that released them are durable. One sync of the directory
+// serves all: whoever appends may be waiting for the next segment, which is made after this.
 func (l *Lane) buryDead() {
 	k := &l.keep
 	k.mu.Lock()
 	dead := k.dead
 	k.dead = nil
 	k.mu.Unlock()
+	if len(dead) == 0 {
+		return
+	}
+	before := len(k.spares)
 	for _, s := range dead {
 		s.file.Close()
 		from := l.dir + "/" + s.name
@@ -64,16 +66,16 @@ func (l *Lane) buryDead() {
 		} else {
 			err = l.fs.Remove(from)
 		}
-		// The name is gone for good before the file's blocks get another header.
-		if err == nil {
-			err = l.fs.SyncDir(l.dir)
-		}
 		if err != nil {
-			k.spares = slices.DeleteFunc(k.spares, func(n string) bool { return n == fmt.Sprintf("%016x%s", s.epoch, spareSuffix) })
 			l.note("retire", fmt.Errorf("retire %s: %w", from, err))
 		}
-		l.stats.spares.Store(int64(len(k.spares)))
 	}
+	// The names are gone for good before the files' blocks get another header.
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		k.spares = k.spares[:before]
+		l.note("retire", fmt.Errorf("retire segments of %s: %w", l.dir, err))
+	}
+	l.stats.spares.Store(int64(len(k.spares)))
 }
 
 // written says whether every block of the segment was written, so that its next use needs no zeroing.
