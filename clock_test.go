@@ -2,7 +2,6 @@ package felix
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -60,8 +59,7 @@ func TestClockSteps(t *testing.T) {
 	dir := t.TempDir()
 	config := Config{DataDir: dir, Cores: 1, Now: wall, Log: Log{SegmentBytes: 1 << 20}}
 	b := mustStart(t, config)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
-	defer cancel()
+	ctx := longContext(t)
 	streams := []StreamConfig{
 		{Name: "kept", Durable: true, Retention: Retention{MaxAge: time.Hour}},
 		{Name: "periodic", Durable: true, FsyncMode: Periodic, FsyncGiven: true},

@@ -57,7 +57,7 @@ func TestUnsyncedBytes(t *testing.T) {
 func TestDiskBytes(t *testing.T) {
 	b := mustStart(t, Config{Cores: 1, Admin: "127.0.0.1:0", Log: Log{SegmentBytes: 1 << 20, Retention: Retention{MaxSizeBytes: 1 << 20}}})
 	c := mustDial(t, b)
-	ctx := testContext(t)
+	ctx := longContext(t)
 	for range 60 {
 		if _, err := c.Publish(ctx, "orders", make([]byte, 100<<10)); err != nil {
 			t.Fatal(err)
