@@ -73,13 +73,16 @@
 //     that before its blocks get a new header.
 //  6. A shard's end never goes back but by Truncate; a deleted shard's id is not used again.
 //  7. Damage frees nothing: a segment with damage stays while any shard misses offsets.
+//  8. Segments are of one log (header) and follow each other in sequence and written time. Others refuse the start: folding
+//     them would take a foreign checkpoint for the truth.
 //
 // # Limits
 //
 // 4,096 batches and MaxGroupBytes a group (one larger batch comes alone, MaxBatchBytes), Groups buffers (then ErrBusy), an
 // eighth of the free space a segment, SpareSegments spares, IndexCache sparse indexes, a bounded set of open files. A full
-// disk refuses appends (ErrDiskFull) before they are written; start, truncate and delete records have a reserve in the
-// segment. Where the file system cannot preallocate, a full disk can still fail a write, which stops the lane.
+// disk refuses appends (ErrDiskFull) before they are written, those first that no segment is large enough for; start,
+// truncate and delete records have a reserve in the segment. Where the file system cannot preallocate, a full disk can
+// still fail a write, which stops the lane.
 //
 // # Decisions
 //
