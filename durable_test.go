@@ -310,8 +310,8 @@ func TestCoreCounts(t *testing.T) {
 	var before map[string][]byte
 	for round, cores := range []int{1, 4, 1} {
 		b := mustStart(t, Config{DataDir: dir, Cores: cores, Log: Log{SegmentBytes: 1 << 20}})
-		if want := []int{1, 4, 4}[round]; b.Lanes() != want {
-			t.Errorf("%d lanes with %d cores, want %d", b.Lanes(), cores, want)
+		if want := []int{1, 4, 4}[round]; len(b.lanes) != want {
+			t.Errorf("%d lanes with %d cores, want %d", len(b.lanes), cores, want)
 		}
 		c := mustDial(t, b)
 		// Each round adds a stream; those of four cores are on all lanes.
