@@ -258,6 +258,21 @@ func (r *run) usage(g *Figures, result *RunReport, measured []sample) {
 	result.Notes = append(result.Notes, "the broker's CPU is not known: its admin listener tells")
 }
 
+// Join makes one report of runs that were made one by one, each with a broker of its own: counts are sums, rates and latencies medians. With
+// more than one the first does not count. Configuration and machine are those of the first. There is at least one report.
+func Join(reports ...*Report) *Report {
+	joined := &Report{Scenario: reports[0].Scenario, Config: reports[0].Config, Machine: reports[0].Machine}
+	joined.Config.Runs = max(len(reports)-1, 1)
+	for i, r := range reports {
+		for _, run := range r.Runs {
+			run.Discarded = i == 0 && len(reports) > 1
+			joined.Runs = append(joined.Runs, run)
+		}
+	}
+	joined.sum()
+	return joined
+}
+
 // sum fills in the figures of the report from those of its runs.
 func (report *Report) sum() {
 	var counted []*Figures

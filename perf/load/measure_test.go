@@ -170,3 +170,20 @@ func TestUsage(t *testing.T) {
 		t.Errorf("%+v %q", g, result.Notes)
 	}
 }
+
+// TestJoin wants the medians of all but the first, and its sums.
+func TestJoin(t *testing.T) {
+	one := func(rate, p50 float64) *Report {
+		r := &Report{Scenario: Pub, Config: ReportConfig{Broker: "b", Runs: 1}, Runs: []RunReport{{}}}
+		f := &r.Runs[0].Figures
+		f.Acked, f.AckedPerSec, f.Ack = 10, rate, &Latency{P50: p50}
+		return r
+	}
+	joined := Join(one(900, 9), one(100, 3), one(300, 1), one(200, 2))
+	if joined.AckedPerSec != 200 || joined.Ack.P50 != 2 || joined.Acked != 30 || joined.Config.Runs != 3 || len(joined.Runs) != 4 || !joined.Runs[0].Discarded || joined.Runs[1].Discarded {
+		t.Errorf("%+v", joined)
+	}
+	if joined := Join(one(900, 9)); joined.AckedPerSec != 900 || joined.Acked != 10 || joined.Runs[0].Discarded || joined.Config.Runs != 1 {
+		t.Errorf("one: %+v", joined)
+	}
+}
