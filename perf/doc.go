@@ -7,6 +7,8 @@
 //	load      the engine of felix bench and of what follows: drives any broker, checks every count
 //	profile   one command that runs a cell and leaves profiles of the broker
 //	compare   two builds or two configurations in turn, with statistics
+//	peers     felix and NATS in turn, one pair per promise; a module of its own
+//	session   what a measuring session leaves behind, how it is judged and printed
 //	ceiling   the probes that say what the machine can do without a broker
 //	crash     kills brokers and reads back what is left
 //	soak      holds a broker against the rules of pressure

@@ -1,0 +1,30 @@
+// Package session is what one measuring session leaves behind and how it is judged: the cells that perf/matrix ran, the pairs that
+// perf/peers ran, and the ceilings of the same minutes, in one directory under perf/results.
+//
+//	cells.json      Cells: machine, command, ceilings, every cell with all of its runs
+//	peers.json      Peers: every pair with all runs of both sides
+//	raw/            the report of every run as perf/load made it
+//	charts/*.svg    made by perf/matrix, like the next two
+//	report.md       tables: what is missed and lost first
+//	report.html     the same with the charts, one file
+//
+// It starts nothing and measures nothing: perf/peers, which is a module of its own, and perf/matrix fill the types in, and everything
+// printed is computed from them. So an old session can be printed again, and two can be compared.
+//
+// # What is judged
+//
+//   - A cell is the medians of runs with a broker process each, the first left out (load.Join). Its spread is (max - min) / median.
+//   - Its share of a ceiling is taken from its shape (CeilingOf): the bare loop L for records published one by one, the bulk sink S for
+//     bytes, the disk's bandwidth Z where that is less, the echo E and the disk's sync D for a lone publish.
+//   - Targets holds the rows of DESIGN section 10 that a session can answer. A row whose cells were not run is "not measured", one that
+//     rests on a void run is "void"; neither counts as met.
+//   - A pair is ahead, behind, or not shown when the 95 % interval of its ratio holds 1. Behind goes by the medians alone: a row is listed
+//     as lost when felix is behind in them, shown or not.
+//
+// # Decisions
+//
+//   - Ceilings are sampled before, between and after the cells, and each is the median of its samples: a machine drifts within a session.
+//   - Rows are sorted by how far they miss, worst first, so that what is bad cannot hide below what is good.
+//
+// Nothing here is safe for concurrent use. Start reading at session.go, then judge.go and pairs.go; markdown.go prints.
+package session

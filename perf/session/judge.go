@@ -1,0 +1,227 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"felix/perf/load"
+)
+
+// A Verdict is what a figure says about its target.
+type Verdict string
+
+const (
+	Meets       Verdict = "meets"
+	Misses      Verdict = "misses"
+	VoidRun     Verdict = "void"
+	NotMeasured Verdict = "not measured"
+	NoTarget    Verdict = "-"
+)
+
+// A Row is a target and what was measured.
+type Row struct {
+	Cell    string
+	Target  string // as DESIGN section 10 says it
+	Unit    string
+	Value   float64
+	Bound   float64
+	AtMost  bool // Value is to be at most Bound; otherwise at least
+	Verdict Verdict
+}
+
+// Miss is how far the value is from the bound: above 1 it is missed.
+func (r Row) Miss() float64 {
+	if r.Verdict != Meets && r.Verdict != Misses {
+		return 0
+	}
+	if r.AtMost {
+		return r.Value / r.Bound
+	}
+	return r.Bound / r.Value
+}
+
+// A target judges a session. It is called with a book that notes what it asked for in vain.
+type target struct {
+	cell, text, unit string
+	atMost           bool
+	measure          func(b *book) (value, bound float64)
+}
+
+// targets are the rows of DESIGN section 10 that a session answers, in its order.
+var targets = []target{
+	{"memory-256B-1", ">= 0.6 L", "records/s", false, func(b *book) (float64, float64) { return b.rate("memory-256B-1"), 0.6 * b.L() }},
+	{"memory-256B-64", ">= 1.6 L and >= 0.7 S, whichever is less", "records/s", false, func(b *book) (float64, float64) {
+		return b.rate("memory-256B-64"), min(1.6*b.L(), 0.7*b.S()*1e6/256)
+	}},
+	{"memory-4KiB-64", ">= 0.8 S", "MB/s", false, func(b *book) (float64, float64) { return b.megabytes("memory-4KiB-64"), 0.8 * b.S() }},
+	{"unacked-256B-1", ">= acked", "records/s", false, func(b *book) (float64, float64) { return b.rate("unacked-256B-1"), b.rate("memory-256B-1") }},
+	{"unacked-256B-64", ">= acked", "records/s", false, func(b *book) (float64, float64) { return b.rate("unacked-256B-64"), b.rate("memory-256B-64") }},
+	{"unacked-4KiB-64", ">= acked", "records/s", false, func(b *book) (float64, float64) { return b.rate("unacked-4KiB-64"), b.rate("memory-4KiB-64") }},
+	{"on_commit-256B-1", ">= 0.6 x in memory", "records/s", false, func(b *book) (float64, float64) {
+		return b.rate("on_commit-256B-1"), 0.6 * b.rate("memory-256B-1")
+	}},
+	{"on_commit-4KiB-64", ">= 0.85 x in memory, up to 0.8 Z", "MB/s", false, func(b *book) (float64, float64) {
+		return b.megabytes("on_commit-4KiB-64"), min(0.85*b.megabytes("memory-4KiB-64"), 0.8*b.Z())
+	}},
+	{"lone-memory", "p50 <= 1.25 E", "us", true, func(b *book) (float64, float64) { return b.ack("lone-memory").P50, 1.25 * b.E() }},
+	{"lone-memory", "p99 <= 2 p50 + E", "us", true, func(b *book) (float64, float64) {
+		return b.ack("lone-memory").P99, 2*b.ack("lone-memory").P50 + b.E()
+	}},
+	{"lone-on_commit", "p50 <= in memory + 1.2 D", "us", true, func(b *book) (float64, float64) {
+		return b.ack("lone-on_commit").P50, b.ack("lone-memory").P50 + 1.2*b.D()
+	}},
+	// The bound holds where D is at most 100 us, and moves with a slower disk.
+	{"waiting-on_commit-1KiB", "p99 <= 3 ms where D <= 100 us", "us", true, func(b *book) (float64, float64) {
+		return b.ack("waiting-on_commit-1KiB").P99, 3000 * max(1, b.D()/100)
+	}},
+	{"fanout10-256B", ">= 0.8 S", "MB/s", false, func(b *book) (float64, float64) { return b.megabytes("fanout10-256B"), 0.8 * b.S() }},
+	{"fanout10-1KiB", ">= 0.9 S", "MB/s", false, func(b *book) (float64, float64) { return b.megabytes("fanout10-1KiB"), 0.9 * b.S() }},
+	{"fanout10-4KiB", ">= 0.9 S", "MB/s", false, func(b *book) (float64, float64) { return b.megabytes("fanout10-4KiB"), 0.9 * b.S() }},
+	{"fanout500-256B", "ack p50 <= 1.3 x one subscriber", "us", true, func(b *book) (float64, float64) {
+		return b.ack("fanout500-256B").P50, 1.3 * b.ack("fanout1-256B").P50
+	}},
+	{"memory-256B-1", "broker CPU <= 1.5 us per record", "us", true, func(b *book) (float64, float64) { return b.cpu("memory-256B-1"), 1.5 }},
+	{"memory-256B-64", "broker CPU <= 0.35 us per record", "us", true, func(b *book) (float64, float64) { return b.cpu("memory-256B-64"), 0.35 }},
+	{"idle", "<= 0.2 % CPU", "%", true, func(b *book) (float64, float64) { return b.idle().CPUPercent, 0.2 }},
+	{"idle", "<= 25 MiB", "MB", true, func(b *book) (float64, float64) { return b.idle().RSSMB, 25 * 1.048576 }},
+}
+
+// maxSpread is what runs of a cell may differ by: (max - min) / median.
+const maxSpread = 0.10
+
+// Judge holds the cells against the targets: those that are missed first, the worst first, then those that could not be judged, then
+// those that are met, in the order of DESIGN.
+func (c *Cells) Judge() []Row {
+	var rows []Row
+	for _, t := range targets {
+		b := &book{cells: c}
+		row := Row{Cell: t.cell, Target: t.text, Unit: t.unit, AtMost: t.atMost}
+		row.Value, row.Bound = t.measure(b)
+		switch {
+		case b.missing:
+			row.Verdict = NotMeasured
+		case b.void:
+			row.Verdict = VoidRun
+		default:
+			row.Verdict = verdict(row.Value, row.Bound, t.atMost)
+		}
+		rows = append(rows, row)
+	}
+	for i := range c.Cells {
+		cell := &c.Cells[i]
+		if spread, ok := Spread(cell.Report, cell.Figure); ok && Void(cell.Report) == "" && !(spread <= maxSpread) {
+			rows = append(rows, Row{cell.Name, "(max - min) / median <= 10 %", "%", spread * 100, maxSpread * 100, true, Misses})
+		}
+	}
+	order := []Verdict{Misses, VoidRun, NotMeasured, Meets}
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		if by := cmp.Compare(slices.Index(order, a.Verdict), slices.Index(order, b.Verdict)); by != 0 || a.Verdict != Misses {
+			return by
+		}
+		return cmp.Compare(b.Miss(), a.Miss())
+	})
+	return rows
+}
+
+func verdict(value, bound float64, atMost bool) Verdict {
+	switch {
+	case math.IsNaN(value) || math.IsNaN(bound):
+		return NotMeasured
+	case atMost && value <= bound, !atMost && value >= bound:
+		return Meets
+	}
+	return Misses
+}
+
+// A book answers what targets ask for. What is not there is remembered.
+type book struct {
+	cells         *Cells
+	missing, void bool
+}
+
+func (b *book) report(name string) *load.Report {
+	for i := range b.cells.Cells {
+		if c := &b.cells.Cells[i]; c.Name == name {
+			b.void = b.void || Void(c.Report) != ""
+			return c.Report
+		}
+	}
+	b.missing = true
+	return &load.Report{}
+}
+
+func (b *book) known(v float64) float64 {
+	b.missing = b.missing || !(v > 0)
+	return v
+}
+
+func (b *book) rate(name string) float64      { return b.known(b.report(name).AckedPerSec) }
+func (b *book) megabytes(name string) float64 { return b.known(b.report(name).PayloadMBPerSec) }
+
+func (b *book) ack(name string) load.Latency {
+	if l := b.report(name).Ack; l != nil {
+		return *l
+	}
+	b.missing = true
+	return load.Latency{}
+}
+
+// cpu is the broker's per acked record, in microseconds: seconds per million.
+func (b *book) cpu(name string) float64 {
+	if v := b.report(name).BrokerCPUSecPerMillion; v != nil {
+		return *v
+	}
+	b.missing = true
+	return 0
+}
+
+func (b *book) idle() Idle {
+	if b.cells.Idle == nil {
+		b.missing = true
+		return Idle{}
+	}
+	return *b.cells.Idle
+}
+
+func (b *book) L() float64 { return b.known(Median(b.cells.Ceilings.LoopPerSec)) }
+func (b *book) E() float64 { return b.known(Median(b.cells.Ceilings.EchoP50us)) }
+func (b *book) S() float64 { return b.known(Median(b.cells.Ceilings.SinkMBPerSec)) }
+func (b *book) D() float64 { return b.known(Median(b.cells.Ceilings.DiskP50us)) }
+func (b *book) Z() float64 { return b.known(Median(b.cells.Ceilings.DiskMBPerSec)) }
+
+// CeilingOf says what share of its ceiling a load on felix reached, such as "0.62 L" or "1.1 E": "-" when no ceiling has its shape
+// or none was measured. Shares of rates are better when they are larger, those of E and D when they are smaller.
+func (c *Ceilings) CeilingOf(r *load.Report) string {
+	L, E, S := Median(c.LoopPerSec), Median(c.EchoP50us), Median(c.SinkMBPerSec)
+	D, Z := Median(c.DiskP50us), Median(c.DiskMBPerSec)
+	share := func(value, ceiling float64, name string) string {
+		if !(ceiling > 0) || !(value > 0) {
+			return "-"
+		}
+		return fmt.Sprintf("%.2f %s", value/ceiling, name)
+	}
+	k := &r.Config
+	durable := k.Durability == load.OnCommit
+	switch {
+	case Void(r) != "":
+		return "-"
+	case k.Rate > 0: // an open loop does what it is told
+		return "-"
+	case k.Acks == load.AcksEach && r.Ack != nil && durable:
+		if !(D > 0) {
+			return "-"
+		}
+		return share(r.Ack.P50, E+D, "(E+D)")
+	case k.Acks == load.AcksEach && r.Ack != nil:
+		return share(r.Ack.P50, E, "E")
+	case r.Scenario == load.FanOut:
+		return share(r.PayloadMBPerSec, S, "S")
+	case k.Batch == 1:
+		return share(r.AckedPerSec, L, "L")
+	case k.Durability != load.Memory && Z > 0 && Z < S:
+		return share(r.PayloadMBPerSec, Z, "Z")
+	}
+	return share(r.PayloadMBPerSec, S, "S")
+}

@@ -1,0 +1,150 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"felix/perf/load"
+	"felix/perf/stats"
+)
+
+// A Pair is one promise, asked of felix and of a peer in turn.
+type Pair struct {
+	Name    string `json:"name"`
+	Promise string `json:"promise"` // what both sides promise
+	Figure  Figure `json:"figure"`
+	// AtLeast is the ratio that felix is meant to reach, AimAt what is hoped for; 0 when nothing is.
+	AtLeast  float64      `json:"at_least"`
+	AimAt    float64      `json:"aim_at"`
+	NotEqual []string     `json:"not_equal"` // what differs besides the broker
+	Felix    *load.Report `json:"felix"`
+	Peer     *load.Report `json:"peer"`
+}
+
+// A Standing is how felix stands in a pair.
+type Standing string
+
+const (
+	Ahead     Standing = "ahead"
+	Behind    Standing = "behind"
+	NotShown  Standing = "not shown" // the interval of the ratio holds 1
+	FelixVoid Standing = "felix void"
+	PeerVoid  Standing = "peer void"
+	NoFigures Standing = "not measured"
+)
+
+// Values returns the figure of both sides. It is false when one has none.
+func (p *Pair) Values() (felix, peer float64, ok bool) {
+	felix, okFelix := p.Figure.Of(&p.Felix.Figures)
+	peer, okPeer := p.Figure.Of(&p.Peer.Figures)
+	return felix, peer, okFelix && okPeer
+}
+
+// Ratio is how many times better felix is: above 1 it is ahead, whether the figure is a rate or a time. It is false when one side has no
+// figure or is void.
+func (p *Pair) Ratio() (float64, bool) {
+	felix, peer, ok := p.Values()
+	if !ok || Void(p.Felix) != "" || Void(p.Peer) != "" {
+		return 0, false
+	}
+	if p.Figure.Less() {
+		return peer / felix, true
+	}
+	return felix / peer, true
+}
+
+// Interval is the 95 % interval of the ratio, which is false with fewer than two runs of a side.
+func (p *Pair) Interval() (low, high float64, ok bool) {
+	sample := func(r *load.Report) (values []float64) {
+		for _, f := range Counted(r) {
+			if v, ok := p.Figure.Of(f); ok {
+				values = append(values, v)
+			}
+		}
+		return values
+	}
+	c, err := stats.Compare(sample(p.Peer), sample(p.Felix))
+	if err != nil || math.IsNaN(c.Low) || math.IsNaN(c.High) {
+		return 0, 0, false
+	}
+	low, high = 1+c.Low, 1+c.High
+	if p.Figure.Less() {
+		low, high = 1/high, 1/low
+	}
+	return low, high, true
+}
+
+// Standing says how felix stands.
+func (p *Pair) Standing() Standing {
+	if Void(p.Felix) != "" {
+		return FelixVoid
+	}
+	if Void(p.Peer) != "" {
+		return PeerVoid
+	}
+	ratio, ok := p.Ratio()
+	if !ok {
+		return NoFigures
+	}
+	if low, high, ok := p.Interval(); ok && low <= 1 && high >= 1 {
+		return NotShown
+	}
+	if ratio < 1 {
+		return Behind
+	}
+	return Ahead
+}
+
+// Lost reports whether felix is behind in the medians, or has no figure to show where the peer has one.
+func (p *Pair) Lost() bool {
+	if ratio, ok := p.Ratio(); ok {
+		return ratio < 1
+	}
+	return p.Standing() != PeerVoid
+}
+
+// Verdict holds the ratio against what it is meant to be.
+func (p *Pair) Verdict() Verdict {
+	ratio, ok := p.Ratio()
+	switch {
+	case p.AtLeast == 0:
+		return NoTarget
+	case !ok && p.Standing() == NoFigures:
+		return NotMeasured
+	case !ok:
+		return VoidRun
+	case ratio >= p.AtLeast:
+		return Meets
+	}
+	return Misses
+}
+
+// Sorted returns the pairs with those that felix loses first, the worst first; then the others in their order.
+func (p *Peers) Sorted() []*Pair {
+	var pairs []*Pair
+	for i := range p.Pairs {
+		pairs = append(pairs, &p.Pairs[i])
+	}
+	rank := func(p *Pair) float64 {
+		ratio, _ := p.Ratio() // 0 for none: nothing to show is the worst
+		if p.Lost() {
+			return ratio
+		}
+		return 1
+	}
+	slices.SortStableFunc(pairs, func(a, b *Pair) int { return cmp.Compare(rank(a), rank(b)) })
+	return pairs
+}
+
+// target is what the ratio is meant to be, for people.
+func (p *Pair) target() string {
+	switch {
+	case p.AtLeast == 0:
+		return "-"
+	case p.AimAt > 0:
+		return fmt.Sprintf(">= %g x, aim %g x", p.AtLeast, p.AimAt)
+	}
+	return fmt.Sprintf(">= %g x", p.AtLeast)
+}
