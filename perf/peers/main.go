@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"felix/perf/load"
+	"felix/perf/session"
+	"felix/perf/stats"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	pairs            []pair
+	rounds           int
+	duration, warmup time.Duration
+	dir              string
+	felix            string // the tree to build felixd from
+	connections      int    // to NATS; 0: as many as the felix client has
+	args             []string
+}
+
+const (
+	maxRounds      = 200
+	maxVoids       = 3 // runs of a pair's side that are made again
+	maxConnections = 1024
+)
+
+func parse(args []string, out io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
+	flags.SetOutput(out)
+	names := flags.String("pairs", "", "pairs to run, a regular expression on their names; empty means all")
+	list := flags.Bool("list", false, "names the pairs")
+	flags.IntVar(&o.rounds, "rounds", 3, "runs of each side that count")
+	flags.DurationVar(&o.duration, "duration", 3*time.Second, "measured time of a run")
+	flags.DurationVar(&o.warmup, "warmup", time.Second, "time before it")
+	flags.StringVar(&o.dir, "o", "", "directory that gets peers.json, peers.md and the report of every run; empty means none")
+	flags.StringVar(&o.felix, "felix", filepath.Join("..", ".."), "the tree to build felixd from")
+	flags.IntVar(&o.connections, "connections", 0, "connections of the publishers to NATS; 0 means as many as those of felix")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.args = args
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("%q is no flag", flags.Arg(0))
+	}
+	expression, err := regexp.Compile(*names)
+	if err != nil {
+		return o, fmt.Errorf("-pairs: %w", err)
+	}
+	for _, p := range pairs() {
+		if expression.MatchString(p.Name) {
+			o.pairs = append(o.pairs, p)
+		}
+	}
+	if *list {
+		for _, p := range o.pairs {
+			fmt.Fprintf(out, "%-28s %s\n", p.Name, p.Promise)
+		}
+		return o, flag.ErrHelp
+	}
+	switch {
+	case len(o.pairs) == 0:
+		return o, fmt.Errorf("no pair is called %q; -list names them", *names)
+	case o.rounds < 1 || o.rounds > maxRounds:
+		return o, fmt.Errorf("rounds is %d; give 1 to %d", o.rounds, maxRounds)
+	case o.duration < 10*time.Millisecond || o.warmup <= 0:
+		return o, fmt.Errorf("duration is %v and warmup %v; give more than 0", o.duration, o.warmup)
+	case o.connections < 0 || o.connections > maxConnections:
+		return o, fmt.Errorf("connections is %d; give 0 to %d", o.connections, maxConnections)
+	}
+	return o, nil
+}
+
+// run is the command.
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	o, err := parse(args, progress)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "felix-peers-build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	fmt.Fprintln(progress, "building nats-server and felixd")
+	programs := programs{felixd: filepath.Join(work, "felixd")}
+	if programs.nats, err = buildServer(ctx, work); err != nil {
+		return fmt.Errorf("nats-server cannot be built; run this as go run -C perf/peers . with the module proxy in reach: %w", err)
+	}
+	if programs.version, err = serverVersion(ctx, programs.nats); err != nil {
+		return err
+	}
+	if err := command(ctx, o.felix, "go", "build", "-o", programs.felixd, "./cmd/felixd"); err != nil {
+		return err
+	}
+	result := session.Peers{
+		Machine: load.ThisMachine(), Command: "go run -C perf/peers . " + strings.Join(o.args, " "), Peer: "nats-server " + programs.version, Rounds: o.rounds, Setup: setup(o),
+	}
+	if commit := session.Commit(ctx, o.felix); commit != "" {
+		result.Machine.Commit = commit
+	}
+	for i, p := range o.pairs {
+		fmt.Fprintf(progress, "pair %d of %d: %s\n", i+1, len(o.pairs), p.Name)
+		measured, err := o.measure(ctx, p, programs.oneRun, progress)
+		if err != nil {
+			return err
+		}
+		result.Pairs = append(result.Pairs, measured)
+		if err := o.write(&result); err != nil { // after each pair, so that a run that is cut short leaves what there is
+			return err
+		}
+	}
+	_, err = io.WriteString(out, session.Session{Peers: &result}.Markdown(nil))
+	return err
+}
+
+// setup says how the sides are set up, in all pairs.
+func setup(o options) []string {
+	connections := "as many connections to each as the felix client opens to the listening cores of the broker"
+	if o.connections > 0 {
+		connections = fmt.Sprintf("%d connections of publishers to NATS; to felix one per listening core", o.connections)
+	}
+	return []string{
+		"both: one process with its defaults, TLS 1.3 on loopback, data in a directory for temporary files, the generator in a process of its own on the same CPUs",
+		"transports differ: felix speaks QUIC over UDP in packets of 1,452 bytes, NATS TLS over TCP, whose packets on loopback have 64 KiB",
+		connections,
+		"nats-server: one node, no replicas; memory streams bounded to 65,536 records and 64 MiB each, as the rings of felix are",
+		"answers: felix answers a batch, JetStream each record",
+	}
+}
+
+// write leaves what there is in the results directory.
+func (o options) write(result *session.Peers) error {
+	if o.dir == "" {
+		return nil
+	}
+	if err := session.WriteJSON(filepath.Join(o.dir, session.PeersFile), result); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(o.dir, "peers.md"), []byte(session.Session{Peers: result}.Markdown(nil)), 0o644)
+}
+
+// runner makes one run of a pair on a side.
+type runner func(ctx context.Context, o options, p pair, peer bool) (*load.Report, error)
+
+// measure makes all runs of a pair, in turn.
+func (o options) measure(ctx context.Context, p pair, once runner, progress io.Writer) (session.Pair, error) {
+	var of [2][]*load.Report
+	var voids [2]int
+	order := append([]bool{false, true}, stats.Interleave(o.rounds)...) // the first of each does not count
+	for _, peer := range order {
+		side, name := 0, "felix"
+		if peer {
+			side, name = 1, "nats"
+		}
+		for {
+			report, err := once(ctx, o, p, peer)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return p.Pair, fmt.Errorf("pair %s, %s: %w", p.Name, name, err)
+			}
+			if err := o.keep(p.Name, name, len(of[side])+voids[side], report); err != nil {
+				return p.Pair, err
+			}
+			value, _ := p.Figure.Of(&report.Figures)
+			fmt.Fprintf(progress, "  %-5s %s %.0f\n", name, p.Figure, value)
+			if report.Void && voids[side] < maxVoids {
+				voids[side]++
+				fmt.Fprintf(progress, "  %-5s void, once more: %s\n", name, session.Void(report))
+				continue
+			}
+			of[side] = append(of[side], report)
+			break
+		}
+	}
+	p.Felix, p.Peer = load.Join(of[0]...), load.Join(of[1]...)
+	return p.Pair, nil
+}
+
+// keep leaves the report of a run in the results directory.
+func (o options) keep(pair, side string, number int, report *load.Report) error {
+	if o.dir == "" {
+		return nil
+	}
+	return session.WriteJSON(filepath.Join(o.dir, session.RawDir, fmt.Sprintf("pair-%s-%s-%d.json", pair, side, number)), report)
+}
+
+// programs are what was built.
+type programs struct{ nats, version, felixd string }
+
+// oneRun starts a broker, drives it and ends it.
+func (s programs) oneRun(ctx context.Context, o options, p pair, peer bool) (report *load.Report, err error) {
+	c := p.config
+	c.Duration, c.Warmup = o.duration, o.warmup
+	if peer {
+		server, err := startServer(ctx, s.nats, p.syncAlways)
+		if err != nil {
+			return nil, err
+		}
+		server.version = s.version
+		defer func() { err = errors.Join(err, server.stop()) }()
+		connections := o.connections
+		if connections == 0 {
+			connections = felixOwners()
+		}
+		c.Target = newNATSTarget(server, p.mode, connections)
+		return load.Run(ctx, c)
+	}
+	process, err := load.StartProcess(ctx, load.ProcessConfig{Command: []string{s.felixd}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, process.Stop()) }()
+	if c.Target, err = load.NewClientTarget(process.Felix()); err != nil {
+		return nil, err
+	}
+	return load.Run(ctx, c)
+}
+
+// felixOwners is how many addresses a felix broker on this machine announces; its client has a connection to each.
+func felixOwners() int {
+	return min(load.ThisMachine().CPUs, 8)
+}
