@@ -244,7 +244,10 @@ func (p *publisher) Settle(token int, outcome Outcome, at time.Time) {
 	p.waiting = false
 	p.mu.Unlock()
 	if wake {
-		p.wake <- struct{}{} // one token: nobody else sends until waiting is set again
+		select {
+		case p.wake <- struct{}{}:
+		default: // a token is there: whoever takes it looks again
+		}
 	}
 }
 
