@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"felix/perf/session"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "matrix:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	cells            []cell
+	runs             int
+	duration, warmup time.Duration
+	brief, peers     bool
+	dir              string // "": perf/results/DATE-COMMIT
+	against          string
+	read, readme     string // results directories: no session is made
+	args             []string
+}
+
+const (
+	maxRuns = 100
+	// What runs take with -brief, unless said otherwise.
+	briefDuration = 300 * time.Millisecond
+	briefWarmup   = 50 * time.Millisecond
+)
+
+func parse(args []string, out io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("matrix", flag.ContinueOnError)
+	flags.SetOutput(out)
+	names := flags.String("cells", "", "cells to run, a regular expression on their names; empty means all")
+	list := flags.Bool("list", false, "names the cells")
+	flags.IntVar(&o.runs, "runs", 3, "runs of a cell that count, each on a fresh broker, after one that does not")
+	flags.DurationVar(&o.duration, "duration", 2*time.Second, "measured time of a run")
+	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it")
+	flags.BoolVar(&o.brief, "brief", false, "one run of a moment per cell, to see that everything works")
+	flags.BoolVar(&o.peers, "peers", true, "runs perf/peers as well")
+	flags.StringVar(&o.dir, "o", "", "results directory; empty means perf/results/DATE-COMMIT")
+	flags.StringVar(&o.against, "against", "", "results directory of a session before, whose medians are compared")
+	flags.StringVar(&o.read, "read", "", "results directory to print again instead of measuring")
+	flags.StringVar(&o.readme, "readme", "", "results directory whose table goes into README.md")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.args = args
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if o.brief {
+		if !given["duration"] {
+			o.duration = briefDuration
+		}
+		if !given["warmup"] {
+			o.warmup = briefWarmup
+		}
+	}
+	expression, err := regexp.Compile(*names)
+	if err != nil {
+		return o, fmt.Errorf("-cells: %w", err)
+	}
+	for _, c := range cells() {
+		if expression.MatchString(c.Name) {
+			o.cells = append(o.cells, c)
+		}
+	}
+	if *list {
+		for _, c := range o.cells {
+			fmt.Fprintf(out, "%-26s %s\n", c.Name, c.group)
+		}
+		return o, flag.ErrHelp
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("%q is no flag", flags.Arg(0))
+	case len(o.cells) == 0:
+		return o, fmt.Errorf("no cell is called %q; -list names them", *names)
+	case o.runs < 1 || o.runs > maxRuns:
+		return o, fmt.Errorf("runs is %d; give 1 to %d", o.runs, maxRuns)
+	case o.duration < 10*time.Millisecond || o.warmup <= 0:
+		return o, fmt.Errorf("duration is %v and warmup %v; give more than 0", o.duration, o.warmup)
+	case o.read != "" && o.readme != "":
+		return o, errors.New("-read prints a session and -readme puts its table into README.md; give one of them")
+	case (o.read != "" || o.readme != "") && o.dir != "":
+		return o, errors.New("-o is where a session goes, and -read and -readme make none; leave one of them out")
+	}
+	return o, nil
+}
+
+// run is the command.
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	o, err := parse(args, progress)
+	if err != nil {
+		return err
+	}
+	if o.readme != "" {
+		return writeReadme(o.readme, "README.md")
+	}
+	// What the session is to be held against is read first: a wrong name must not be noticed after half an hour.
+	var before session.Session
+	if o.against != "" {
+		if before, err = session.Read(o.against); err != nil {
+			return fmt.Errorf("-against: %w", err)
+		}
+	}
+	var s session.Session
+	if o.read != "" {
+		if s, err = session.Read(o.read); err != nil {
+			return fmt.Errorf("-read: %w", err)
+		}
+		if err := render(o.read, s); err != nil {
+			return err
+		}
+	} else if s, err = measure(ctx, &o, progress); err != nil {
+		return err
+	}
+	if o.against != "" {
+		_, err := io.WriteString(out, s.AgainstTable(before, o.against).Markdown())
+		return err
+	}
+	for _, t := range s.Tables()[:min(2, len(s.Tables()))] { // what is lost and what is missed
+		if _, err := io.WriteString(out, t.Markdown()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure makes a session.
+func measure(ctx context.Context, o *options, progress io.Writer) (s session.Session, err error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return s, err
+	}
+	if o.dir == "" {
+		if o.dir, err = freeDir(filepath.Join(root, "perf", "results", session.DirName(time.Now(), session.Commit(ctx, root)))); err != nil {
+			return s, err
+		}
+	}
+	work, err := os.MkdirTemp("", "felix-matrix-")
+	if err != nil {
+		return s, err
+	}
+	defer os.RemoveAll(work)
+	b := &bench{options: *o, root: root, work: work, felixd: filepath.Join(work, "felixd"), progress: progress}
+	b.once = b.oneRun
+	if err := build(ctx, root, b.felixd, "./cmd/felixd"); err != nil {
+		return s, err
+	}
+	if err := b.do(ctx); err != nil {
+		return s, err
+	}
+	fmt.Fprintf(progress, "the session is in %s; %s is the page\n", o.dir, filepath.Join(o.dir, session.PageFile))
+	return b.session, nil
+}
+
+// moduleRoot is the directory of felix' go.mod.
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
+	path, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if err != nil {
+		return "", fmt.Errorf("this is not within a Go module; run it in the tree of felix: %w", err)
+	}
+	if path != "felix" {
+		return "", fmt.Errorf("this is within the module %s; run it in the tree of felix", path)
+	}
+	return dir, nil
+}
+
+// maxSessions is how many sessions of a day and commit find a name.
+const maxSessions = 99
+
+// freeDir is dir, or dir-2, dir-3 and so on when that is there.
+func freeDir(dir string) (string, error) {
+	for i := 1; i <= maxSessions; i++ {
+		name := dir
+		if i > 1 {
+			name = fmt.Sprintf("%s-%d", dir, i)
+		}
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("%s and %d more are there; say with -o where the session goes", dir, maxSessions-1)
+}
+
+// writeReadme puts the table of a session into a README.
+func writeReadme(dir, file string) error {
+	s, err := session.Read(dir)
+	if err != nil {
+		return fmt.Errorf("-readme: %w", err)
+	}
+	table, err := s.Readme(filepath.ToSlash(filepath.Clean(dir)))
+	if err != nil {
+		return fmt.Errorf("-readme: %w", err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("-readme: %w; run it where README.md is", err)
+	}
+	replaced, err := session.ReplaceReadme(string(text), table)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(replaced), 0o644)
+}
