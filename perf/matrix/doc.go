@@ -15,7 +15,8 @@
 //	build felixd -> ceilings -> cells, first half -> ceilings -> cells, second half -> ceilings -> idle -> perf/peers -> report
 //
 // A cell is -runs runs that count after one that does not, each with a felixd of its own with empty data, one after the other; they are not
-// interleaved with those of other cells, since nothing is compared between cells but what DESIGN compares. For two builds take perf/compare.
+// interleaved with those of other cells, but for the two that show what subscribers that do not read do to others: these run A B B A, ten
+// times each. For two builds take perf/compare.
 // A void run is made again, at most maxVoids times in a cell; then it stands and the cell is void.
 //
 // # Cells

@@ -107,7 +107,14 @@ func TestCell(t *testing.T) {
 		return r, nil
 	}
 	c := cells()[0]
-	report, err := b.cell(t.Context(), c)
+	one := func() (*load.Report, error) {
+		reports, err := b.cell(t.Context(), c)
+		if err != nil {
+			return nil, err
+		}
+		return reports[0], nil
+	}
+	report, err := one()
 	if err != nil || made != 3 || report.AckedPerSec != 250 || len(report.Runs) != 3 {
 		t.Errorf("%d runs, %v %v", made, report.AckedPerSec, err)
 	}
@@ -115,12 +122,16 @@ func TestCell(t *testing.T) {
 		t.Errorf("raw reports: %v", files)
 	}
 	made, void = 0, func(n int) bool { return n == 2 }
-	if report, err := b.cell(t.Context(), c); err != nil || made != 4 || session.Void(report) != "" {
+	if report, err := one(); err != nil || made != 4 || session.Void(report) != "" {
 		t.Errorf("one void run: %d runs, %v", made, err)
 	}
 	made, void = 0, func(int) bool { return true }
-	if report, err := b.cell(t.Context(), c); err != nil || made != 3+maxVoids || session.Void(report) != "a lie" {
+	if report, err := one(); err != nil || made != 3+maxVoids || session.Void(report) != "a lie" {
 		t.Errorf("void for ever: %d runs, %v", made, err)
+	}
+	made, void = 0, func(int) bool { return false }
+	if reports, err := b.cell(t.Context(), c, cells()[1]); err != nil || made != 2+2*minInTurn || len(reports) != 2 || reports[0].Config.Runs != minInTurn || len(reports[1].Runs) != 1+minInTurn {
+		t.Errorf("two in turn: %d runs, %d reports, %v", made, len(reports), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -15,6 +15,7 @@ import (
 	"felix/perf/ceiling"
 	"felix/perf/load"
 	"felix/perf/session"
+	"felix/perf/stats"
 )
 
 // maxVoids is how many runs of a cell are made again because they are void.
@@ -46,6 +47,7 @@ func (b *bench) do(ctx context.Context) error {
 		return err
 	}
 	half := (len(b.cells) + 1) / 2
+	var inTurn []cell
 	for i, c := range b.cells {
 		if i == half && !b.brief {
 			if err := b.ceilings(ctx, &cells.Ceilings); err != nil {
@@ -53,13 +55,26 @@ func (b *bench) do(ctx context.Context) error {
 			}
 		}
 		fmt.Fprintf(b.progress, "cell %d of %d: %s\n", i+1, len(b.cells), c.Name)
-		report, err := b.cell(ctx, c)
+		if c.group == slowReader && !b.brief {
+			inTurn = append(inTurn, c)
+			fmt.Fprintln(b.progress, "  later, in turn with what it is compared to")
+			continue
+		}
+		reports, err := b.cell(ctx, c)
 		if err != nil {
 			return err
 		}
-		cells.Cells = append(cells.Cells, session.Cell{Name: c.Name, Group: c.group, Figure: c.figure, Report: report})
-		cells.Machine.SocketBytes = max(cells.Machine.SocketBytes, report.Machine.SocketBytes)
-		if err := b.write(); err != nil {
+		if err := b.add(reports, c); err != nil {
+			return err
+		}
+	}
+	if len(inTurn) > 0 {
+		fmt.Fprintln(b.progress, "with and without subscribers that do not read, in turn")
+		reports, err := b.cell(ctx, inTurn...)
+		if err != nil {
+			return err
+		}
+		if err := b.add(reports, inTurn...); err != nil {
 			return err
 		}
 	}
@@ -89,33 +104,67 @@ func (b *bench) write() error {
 	return render(b.dir, b.session)
 }
 
-// cell makes all runs of a cell.
-func (b *bench) cell(ctx context.Context, c cell) (*load.Report, error) {
-	runs := b.runs + 1
-	if b.brief {
-		runs = 1
+// add takes the reports of cells into the session and writes it.
+func (b *bench) add(reports []*load.Report, of ...cell) error {
+	cells := b.session.Cells
+	for i, c := range of {
+		cells.Cells = append(cells.Cells, session.Cell{Name: c.Name, Group: c.group, Figure: c.figure, Report: reports[i]})
+		cells.Machine.SocketBytes = max(cells.Machine.SocketBytes, reports[i].Machine.SocketBytes)
 	}
-	var reports []*load.Report
-	for made := 0; len(reports) < runs; made++ {
-		report, err := b.once(ctx, c)
-		if err == nil {
-			err = ctx.Err()
+	return b.write()
+}
+
+// minInTurn is how many runs cells have that are compared with each other: with fewer the interval of their difference is too wide.
+const minInTurn = 10
+
+// cell makes all runs of a cell, or of two in turn, A B, A B B A ..., and returns a report of each.
+func (b *bench) cell(ctx context.Context, of ...cell) ([]*load.Report, error) {
+	order := make([]int, b.runs+1)
+	switch {
+	case b.brief:
+		order = order[:1]
+	case len(of) == 2:
+		order = []int{0, 1}
+		for _, second := range stats.Interleave(max(b.runs, minInTurn)) {
+			i := 0
+			if second {
+				i = 1
+			}
+			order = append(order, i)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("cell %s: %w", c.Name, err)
-		}
-		if err := session.WriteJSON(filepath.Join(b.dir, session.RawDir, fmt.Sprintf("cell-%s-%d.json", c.Name, made)), report); err != nil {
-			return nil, err
-		}
-		value, _ := c.figure.Of(&report.Figures)
-		fmt.Fprintf(b.progress, "  %s %s\n", c.figure, session.Number(value))
-		if report.Void && made-len(reports) < maxVoids && !b.brief {
-			fmt.Fprintf(b.progress, "  void, once more: %s\n", session.Void(report))
-			continue
-		}
-		reports = append(reports, report)
 	}
-	return load.Join(reports...), nil
+	reports := make([][]*load.Report, len(of))
+	voids := make([]int, len(of))
+	for _, i := range order {
+		c := of[i]
+		for {
+			report, err := b.once(ctx, c)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cell %s: %w", c.Name, err)
+			}
+			file := fmt.Sprintf("cell-%s-%d.json", c.Name, len(reports[i])+voids[i])
+			if err := session.WriteJSON(filepath.Join(b.dir, session.RawDir, file), report); err != nil {
+				return nil, err
+			}
+			value, _ := c.figure.Of(&report.Figures)
+			fmt.Fprintf(b.progress, "  %s %s\n", c.figure, session.Number(value))
+			if report.Void && voids[i] < maxVoids && !b.brief {
+				voids[i]++
+				fmt.Fprintf(b.progress, "  void, once more: %s\n", session.Void(report))
+				continue
+			}
+			reports[i] = append(reports[i], report)
+			break
+		}
+	}
+	var joined []*load.Report
+	for _, r := range reports {
+		joined = append(joined, load.Join(r...))
+	}
+	return joined, nil
 }
 
 // oneRun starts a broker, drives it and ends it.

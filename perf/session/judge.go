@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"felix/perf/load"
+	"felix/perf/stats"
 )
 
 // A Verdict is what a figure says about its target.
@@ -82,11 +83,43 @@ var targets = []target{
 	{"fanout500-256B", "ack p50 <= 1.3 x one subscriber", "us", true, func(b *book) (float64, float64) {
 		return b.ack("fanout500-256B").P50, 1.3 * b.ack("fanout1-256B").P50
 	}},
+	{stalled, "throughput of each healthy subscriber: 95 % interval within 5 % of no stall", "%", true, func(b *book) (float64, float64) {
+		return b.difference(func(r *load.Report, f *load.Figures) *float64 {
+			if f.DeliveredPerSec == nil {
+				return nil
+			}
+			each := *f.DeliveredPerSec / float64(r.Config.Subscribers-r.Config.Slow)
+			return &each
+		}), 5
+	}},
+	{stalled, "delivery p99 of healthy subscribers likewise", "%", true, func(b *book) (float64, float64) {
+		return b.difference(func(_ *load.Report, f *load.Figures) *float64 {
+			if f.E2E == nil {
+				return nil
+			}
+			return &f.E2E.P99
+		}), 5
+	}},
+	{stalled, "ack p50 likewise", "%", true, func(b *book) (float64, float64) {
+		return b.difference(func(_ *load.Report, f *load.Figures) *float64 {
+			if f.Ack == nil {
+				return nil
+			}
+			return &f.Ack.P50
+		}), 5
+	}},
 	{"memory-256B-1", "broker CPU <= 1.5 us per record", "us", true, func(b *book) (float64, float64) { return b.cpu("memory-256B-1"), 1.5 }},
 	{"memory-256B-64", "broker CPU <= 0.35 us per record", "us", true, func(b *book) (float64, float64) { return b.cpu("memory-256B-64"), 0.35 }},
 	{"idle", "<= 0.2 % CPU", "%", true, func(b *book) (float64, float64) { return b.idle().CPUPercent, 0.2 }},
 	{"idle", "<= 25 MiB", "MB", true, func(b *book) (float64, float64) { return b.idle().RSSMB, 25 * 1.048576 }},
 }
+
+// The cells that show what subscribers that do not read do to the others. Their runs are made in turn.
+const (
+	stalled    = "slow10of50-on_commit"
+	notStalled = "fanout50-on_commit"
+	minStalls  = 10 // pairs of runs; with fewer nothing is said
+)
 
 // maxSpread is what runs of a cell may differ by: (max - min) / median.
 const maxSpread = 0.10
@@ -175,6 +208,26 @@ func (b *book) cpu(name string) float64 {
 	}
 	b.missing = true
 	return 0
+}
+
+// difference is how far the 95 % interval of the difference between stall and no stall reaches, in percent.
+func (b *book) difference(figure func(*load.Report, *load.Figures) *float64) float64 {
+	sample := func(name string) (values []float64) {
+		r := b.report(name)
+		for _, f := range Counted(r) {
+			if v := figure(r, f); v != nil {
+				values = append(values, *v)
+			}
+		}
+		return values
+	}
+	without, with := sample(notStalled), sample(stalled)
+	c, err := stats.Compare(without, with)
+	if err != nil || min(len(without), len(with)) < minStalls {
+		b.missing = true
+		return 0
+	}
+	return max(math.Abs(c.Low), math.Abs(c.High)) * 100
 }
 
 func (b *book) idle() Idle {

@@ -90,3 +90,44 @@ func TestCeilingOf(t *testing.T) {
 		}
 	}
 }
+
+// TestStall wants ten runs of each side, and an interval that reaches too far to be a miss.
+func TestStall(t *testing.T) {
+	fan := config(256, 64, load.AcksBatch, load.OnCommit)
+	fan.Subscribers = 50
+	slow := fan
+	slow.Slow = 10
+	judge := func(n int, healthy float64) (words []Verdict) {
+		var without, with []figures
+		for i := range n {
+			drift := 1 + 0.002*float64(i%3)
+			without = append(without, figures{rate: 1e5, delivered: 5e6 * drift, p50: 500 * drift, p99: 900})
+			with = append(with, figures{rate: 1e5, delivered: 4e6 * healthy * drift, p50: 505 * drift, p99: 900})
+		}
+		c := &Cells{Cells: []Cell{
+			{Name: notStalled, Figure: DeliveredPerSec, Report: report(fan, load.FanOut, without...)},
+			{Name: stalled, Figure: DeliveredPerSec, Report: report(slow, load.FanOut, with...)},
+		}}
+		for _, target := range []string{"throughput of each healthy subscriber: 95 % interval within 5 % of no stall", "delivery p99 of healthy subscribers likewise", "ack p50 likewise"} {
+			for _, r := range c.Judge() {
+				if r.Cell == stalled && r.Target == target {
+					words = append(words, r.Verdict)
+				}
+			}
+		}
+		return words
+	}
+	for _, test := range []struct {
+		n       int
+		healthy float64
+		want    []Verdict
+	}{
+		{10, 1, []Verdict{Meets, NotMeasured, Meets}},
+		{10, 0.94, []Verdict{Misses, NotMeasured, Meets}},
+		{9, 1, []Verdict{NotMeasured, NotMeasured, NotMeasured}},
+	} {
+		if got := judge(test.n, test.healthy); !slices.Equal(got, test.want) {
+			t.Errorf("%d runs, %v: %s, want %s", test.n, test.healthy, got, test.want)
+		}
+	}
+}
