@@ -10,7 +10,8 @@ import (
 
 // A sample is everything that is counted, at one moment.
 type sample struct {
-	at        int64 // on the run's clock
+	at        int64 // on the run's clock: of the broker's counts when it has any, else as counted
+	counted   int64 // of what the generator counts, which is before the broker is asked
 	acked     int64 // records, by the generator
 	sent      int64
 	delivered int64
@@ -50,7 +51,8 @@ func (r *run) sample(ctx context.Context, phase Phase) {
 	for _, reader := range r.readers {
 		s.delivered += reader.delivered.Load()
 	}
-	s.at = r.now()
+	s.counted = r.now()
+	s.at = s.counted
 	s.broker = r.ask(ctx)
 	if len(s.broker) > 0 {
 		s.at = r.now() // the rates that count are the broker's
@@ -161,12 +163,12 @@ func (r *run) rates(g *Figures, result *RunReport, measured []sample) {
 	if ok {
 		r.countedAt = "broker"
 	} else {
-		rate, _ = medianRate(measured, generator)
+		rate, _ = medianRate(byGenerator(measured), generator)
 	}
 	g.AckedPerSec = rate
 	g.PayloadMBPerSec = rate * float64(max(r.c.Size, 0)) / 1e6
 	if len(r.readers) > 0 {
-		delivered, _ := medianRate(measured, func(s sample) (float64, bool) { return float64(s.delivered), true })
+		delivered, _ := medianRate(byGenerator(measured), func(s sample) (float64, bool) { return float64(s.delivered), true })
 		g.DeliveredPerSec = &delivered
 		g.PayloadMBPerSec = delivered * float64(max(r.c.Size, 0)) / 1e6
 	}
@@ -188,12 +190,39 @@ func (r *run) rates(g *Figures, result *RunReport, measured []sample) {
 	}
 }
 
+// byGenerator returns the samples at the times at which the generator counted.
+func byGenerator(samples []sample) []sample {
+	own := slices.Clone(samples)
+	for i := range own {
+		own[i].at = own[i].counted
+	}
+	return own
+}
+
+// spaced leaves out samples that come less than a quarter of the mean interval after the one before, as they do when the sampler had to wait
+// for a CPU: nothing can be said about such a moment. First and last stay.
+func spaced(samples []sample) []sample {
+	if len(samples) < 3 {
+		return samples
+	}
+	last := samples[len(samples)-1]
+	least := (last.at - samples[0].at) / int64(len(samples)-1) / 4
+	kept := []sample{samples[0]}
+	for _, s := range samples[1 : len(samples)-1] {
+		if s.at-kept[len(kept)-1].at >= least && last.at-s.at >= least {
+			kept = append(kept, s)
+		}
+	}
+	return append(kept, last)
+}
+
 // medianRate is the median of the rates between samples, without the first and the last tenth of the time. It is false when a sample
 // lacks the count or the count fell.
 func medianRate(samples []sample, value func(sample) (float64, bool)) (rate float64, ok bool) {
 	if len(samples) < 2 {
 		return 0, false
 	}
+	samples = spaced(samples)
 	from, to := float64(samples[0].at), float64(samples[len(samples)-1].at)
 	margin := (to - from) / 10
 	var all, inner []float64

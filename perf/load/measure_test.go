@@ -187,3 +187,40 @@ func TestJoin(t *testing.T) {
 		t.Errorf("one: %+v", joined)
 	}
 }
+
+// TestSpaced wants no rate of two samples that came together because the sampler was late.
+func TestSpaced(t *testing.T) {
+	at := func(millis ...int64) (samples []sample) {
+		for _, ms := range millis {
+			samples = append(samples, sample{at: ms * 1e6, counted: ms * 1e6, delivered: ms}) // 1,000 per second
+		}
+		return samples
+	}
+	for _, tt := range []struct{ samples, want []sample }{
+		{at(0, 100, 200, 300), at(0, 100, 200, 300)},
+		{at(0, 100, 101, 102, 300, 400), at(0, 100, 300, 400)},
+		{at(0, 1, 300, 399, 400), at(0, 300, 400)},
+		{at(0, 1), at(0, 1)},
+		{at(5), at(5)},
+	} {
+		got := spaced(tt.samples)
+		if len(got) != len(tt.want) {
+			t.Errorf("%d samples are left, want %d", len(got), len(tt.want))
+			continue
+		}
+		for i := range got {
+			if got[i].at != tt.want[i].at {
+				t.Errorf("sample %d is at %d, want %d", i, got[i].at, tt.want[i].at)
+			}
+		}
+	}
+	// A sample whose broker took long to answer: its own counts are from before.
+	samples := at(0, 100, 200, 300, 400, 500)
+	for i := range samples {
+		samples[i].at += int64(i%2) * 90e6
+	}
+	rate, ok := medianRate(byGenerator(samples), func(s sample) (float64, bool) { return float64(s.delivered), true })
+	if !ok || rate != 1000 || samples[1].at != 190e6 {
+		t.Errorf("%v per second, want 1000", rate)
+	}
+}
