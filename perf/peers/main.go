@@ -57,7 +57,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.IntVar(&o.rounds, "rounds", 3, "runs of each side that count")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "measured time of a run")
 	flags.DurationVar(&o.warmup, "warmup", time.Second, "time before it")
-	flags.StringVar(&o.dir, "o", "", "directory that gets peers.json, peers.md and the report of every run; empty means none")
+	flags.StringVar(&o.dir, "o", "", "directory that gets peers.json, peers.md and the report of every run, from perf/peers if it is relative; empty means none")
 	flags.StringVar(&o.felix, "felix", filepath.Join("..", ".."), "the tree to build felixd from")
 	flags.IntVar(&o.connections, "connections", 0, "connections of the publishers to NATS; 0 means as many as those of felix")
 	if err := flags.Parse(args); err != nil {
