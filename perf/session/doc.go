@@ -14,8 +14,8 @@
 // # What is judged
 //
 //   - A cell is the medians of runs with a broker process each, the first left out (load.Join). Its spread is (max - min) / median.
-//   - Its share of a ceiling is taken from its shape (CeilingOf): the bare loop L for records published one by one, the bulk sink S for
-//     bytes, the disk's bandwidth Z where that is less, the echo E and the disk's sync D for a lone publish.
+//   - Its share of a ceiling is taken from its shape (CeilingOf): the echo E and the disk's sync D for a lone publish, otherwise the nearest of
+//     the bare loop L, for records published one by one, the bulk sink S, and the disk's bandwidth Z.
 //   - Targets holds the rows of DESIGN section 10 that a session can answer. A row whose cells were not run is "not measured", one that
 //     rests on a void run is "void"; neither counts as met.
 //   - A pair is ahead, behind, or not shown when the 95 % interval of its ratio holds 1. Behind goes by the medians alone: a row is listed

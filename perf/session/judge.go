@@ -269,12 +269,20 @@ func (c *Ceilings) CeilingOf(r *load.Report) string {
 		return share(r.Ack.P50, E+D, "(E+D)")
 	case k.Acks == load.AcksEach && r.Ack != nil:
 		return share(r.Ack.P50, E, "E")
-	case r.Scenario == load.FanOut:
-		return share(r.PayloadMBPerSec, S, "S")
-	case k.Batch == 1:
-		return share(r.AckedPerSec, L, "L")
-	case k.Durability != load.Memory && Z > 0 && Z < S:
-		return share(r.PayloadMBPerSec, Z, "Z")
 	}
-	return share(r.PayloadMBPerSec, S, "S")
+	// Of several ceilings the one that is nearest.
+	best, nearest := "-", 0.0
+	consider := func(value, ceiling float64, name string) {
+		if ceiling > 0 && value/ceiling > nearest {
+			best, nearest = share(value, ceiling, name), value/ceiling
+		}
+	}
+	consider(r.PayloadMBPerSec, S, "S")
+	if r.Scenario == load.Pub && k.Batch == 1 {
+		consider(r.AckedPerSec, L, "L")
+	}
+	if r.Scenario == load.Pub && k.Durability != load.Memory {
+		consider(r.PayloadMBPerSec, Z, "Z")
+	}
+	return best
 }

@@ -74,6 +74,7 @@ func TestCeilingOf(t *testing.T) {
 	}{
 		{c, config(256, 1, load.AcksBatch, load.Memory), load.Pub, run, "0.05 L"},
 		{c, config(0, 1, load.AcksBatch, load.Memory), load.Pub, run, "0.05 L"},
+		{c, config(4096, 1, load.AcksBatch, load.Memory), load.Pub, run, "0.43 S"},
 		{c, config(4096, 64, load.AcksBatch, load.Memory), load.Pub, run, "0.43 S"},
 		{c, config(0, 64, load.AcksBatch, load.Memory), load.Pub, run, "-"},
 		{c, config(4096, 64, load.AcksBatch, load.OnCommit), load.Pub, run, "0.43 S"},
