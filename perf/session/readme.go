@@ -80,7 +80,11 @@ func shape(r *load.Report) string {
 		text += fmt.Sprintf(" x %d", c.Batch)
 	}
 	if c.Acks == load.AcksBatch && c.InFlight > 0 {
-		text += fmt.Sprintf(", %d publishers x %d in flight", c.Publishers, c.InFlight)
+		publishers := fmt.Sprintf("%d publishers", c.Publishers)
+		if c.Publishers == 1 {
+			publishers = "1 publisher"
+		}
+		text += fmt.Sprintf(", %s x %d in flight", publishers, c.InFlight)
 	}
 	if c.Subscribers > 0 {
 		text += fmt.Sprintf(", to %d", c.Subscribers)
