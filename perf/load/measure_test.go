@@ -138,8 +138,8 @@ func TestRecorder(t *testing.T) {
 func TestUsage(t *testing.T) {
 	second := int64(time.Second)
 	samples := []sample{
-		{at: second, acked: 500, clientCPU: time.Second, broker: Counters{CPUSeconds: 10, AppendedRecords: 500, Syncs: 7, Groups: 10, ZeroedGroups: 10, Packets: 5, PacketBytes: 100}},
-		{at: 3 * second, acked: 1_000_500, clientCPU: 1500 * time.Millisecond, broker: Counters{CPUSeconds: 13, AppendedRecords: 1_000_500, Syncs: 1007, Groups: 1010, ZeroedGroups: 760, Packets: 1005, PacketBytes: 1_200_100}},
+		{at: second, counted: second, acked: 500, clientCPU: time.Second, broker: Counters{CPUSeconds: 10, AppendedRecords: 500, Syncs: 7, Groups: 10, ZeroedGroups: 10, Packets: 5, PacketBytes: 100}},
+		{at: 3 * second, counted: 3 * second, acked: 1_000_500, clientCPU: 1500 * time.Millisecond, broker: Counters{CPUSeconds: 13, AppendedRecords: 1_000_500, Syncs: 1007, Groups: 1010, ZeroedGroups: 760, Packets: 1005, PacketBytes: 1_200_100}},
 	}
 	r := &run{c: Config{Scenario: Pub, Target: &Fake{}, Size: 100}.WithDefaults()}
 	var g Figures
