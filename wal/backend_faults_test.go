@@ -3,7 +3,6 @@ package wal
 import (
 	"bytes"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,33 +27,6 @@ func eachBackend(t *testing.T, fn func(t *testing.T, b Backend)) {
 			t.Error(err)
 		}
 	}
-}
-
-// TestShortWritesGoOn writes into a pipe, which takes a part of what it is given: the rest follows, in order. (The plain calls cannot:
-// a pipe has no offsets. They are tested by TestAdvance.)
-func TestShortWritesGoOn(t *testing.T) {
-	eachBackend(t, func(t *testing.T, b Backend) {
-		if b.Name() == "sync" {
-			t.Skip("pwritev has no pipes")
-		}
-		var fds [2]int
-		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil { // a blocking one: the ring waits for room
-			t.Fatal(err)
-		}
-		r, w := os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
-		defer r.Close()
-		parts := [][]byte{bytes.Repeat([]byte("abcdefg"), 10_000), bytes.Repeat([]byte("0123456789-"), 20_000), bytes.Repeat([]byte("z"), 4096)}
-		got := make(chan []byte, 1)
-		go func() {
-			all, _ := io.ReadAll(r)
-			got <- all
-		}()
-		err := b.Write(&osFile{w}, parts, 0, false)
-		w.Close()
-		if all := <-got; err != nil || !bytes.Equal(all, bytes.Join(parts, nil)) {
-			t.Errorf("%d bytes arrived: %v", len(all), err)
-		}
-	})
 }
 
 // TestShortWriteOfAFullDisk writes beyond what a file system holds: the first part is taken, the rest is refused with the reason.
