@@ -7,6 +7,7 @@
 //	load      the engine of felix bench and of what follows: drives any broker, checks every count
 //	profile   one command that runs a cell and leaves profiles of the broker
 //	compare   two builds or two configurations in turn, with statistics
+//	stats     the statistics
 //	matrix    a whole session in one command: cells, ceilings, NATS, charts, one page
 //	peers     felix and NATS in turn, one pair per promise; a module of its own
 //	session   what a measuring session leaves behind, how it is judged and printed
