@@ -22,6 +22,7 @@ func limits() []limit {
 		{what: "without an authenticated stream", unit: "connections", setting: "max_unauthenticated_connections", atBound: "refused in the handshake; from half of it on a peer must first answer a Retry"},
 		{what: "of them of one source address, loopback excepted", unit: "connections", setting: "max_unauthenticated_per_ip", atBound: "refused in the handshake"},
 		{what: "time to authenticate a stream", unit: "ms", setting: "auth_timeout_ms", atBound: "the connection is closed, code 1"},
+		{what: "handshakes that begin at a listening core", unit: "handshakes/s", setting: "max_handshakes_per_second", atBound: "a peer must first answer a Retry"},
 		{what: "unauthenticated streams of a connection that are read", unit: "streams", setting: "preauth_max_streams_per_conn", atBound: "further ones wait, unread"},
 		{what: "frame before authentication", unit: "bytes", setting: "preauth_max_frame_bytes", atBound: "the stream ends, from the header alone"},
 		{what: "two-way streams of a connection", unit: "streams", setting: "max_streams_per_conn", atBound: "further ones wait at the client (QUIC credit)"},
@@ -45,6 +46,7 @@ func limits() []limit {
 		{what: "time to take answers", unit: "ms", setting: "answer_timeout_ms", atBound: "the stream is reset"},
 		{what: "batches of a producer and shard that are remembered", unit: "batches", value: "64", atBound: "older ones: `sequence_expired`"},
 		{what: "producers of a shard that are remembered", unit: "producers", value: "4096", atBound: "the one that was quiet longest is forgotten: `unknown_producer`"},
+		{what: "requests of a connection that are no publishes", unit: "requests/s, two seconds' worth at once", setting: "max_requests_per_conn_per_sec", atBound: "`limit_exceeded`, with a time to wait"},
 		{what: "subscriptions of a connection", unit: "subscriptions", setting: "max_subscriptions_per_conn", atBound: "`limit_exceeded`"},
 		{what: "queue of a subscriber", unit: "batches", setting: "subscriber_queue_capacity", atBound: "the stream's rule: `catch_up` reads the log, `drop_new` and `drop_old` drop and count, `block` holds publishes to the shard back"},
 		{what: "one stall of a subscriber with `block`", unit: "ms", setting: "max_block_ms", atBound: "as `drop_new` from then on"},
@@ -55,6 +57,7 @@ func limits() []limit {
 		{what: "replay ring of a shard", unit: "bytes", setting: "replay_ring_max_bytes", atBound: "the oldest go"},
 		{what: "memory for all of this", unit: "bytes", setting: "memory_budget", atBound: "half of it: the oldest records of rings go, over all shards. 7/8: windows grow no more. All of it: connections are refused in the handshake and the one with the largest window is closed, code 2 `overloaded`, one at a time"},
 		{what: "streams made by first use", unit: "streams", value: "1024", atBound: "`limit_exceeded`"},
+		{what: "log lines about one thing that clients do wrong", unit: "lines/min", setting: "log_lines_per_cause", atBound: "further ones are counted, and told as one"},
 		{what: "tenants with a name in the metrics", unit: "tenants", value: "100", atBound: "the others are told together, as `_overflow`"},
 		{what: "admin connections", unit: "connections", value: "64", atBound: "further ones wait"},
 	}
