@@ -370,7 +370,7 @@ func TestMetricsText(t *testing.T) {
 		seen[name] = true
 	}
 	for _, name := range []string{
-		"felix_ready_state", "felix_quic_auth_timeout_total", `felix_quic_connections_refused_total{reason="per_ip"}`,
+		`felix_frames_refused_total{reason="slow"}`, "felix_quic_streams_abandoned_total", "felix_ready_state", "felix_quic_auth_timeout_total", `felix_quic_connections_refused_total{reason="per_ip"}`,
 		`felix_publish_requests_total{result="ok"}`, "felix_publish_bytes_total", "felix_sub_queue_dropped_total", "felix_inflight_requests",
 		`felix_core_passes_total{core="1"}`, "process_open_fds", "go_goroutines",
 	} {

@@ -97,6 +97,7 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	counter("felix_quic_auth_timeout_total", s.AuthTimeouts)
 	counter("felix_auth_refused_total", s.AuthFailures)
 	gauge("felix_quic_streams", s.Streams)
+	counter("felix_quic_streams_abandoned_total", s.StreamsAbandoned)
 
 	gauge("felix_tenants", int64(catalog.Tenants))
 	gauge("felix_namespaces", int64(catalog.Namespaces))
@@ -131,6 +132,7 @@ func (b *Broker) writeMetrics(w io.Writer) {
 	counter(`felix_frames_refused_total{reason="malformed"}`, s.MalformedFrames)
 	counter(`felix_frames_refused_total{reason="unknown_flags"}`, s.UnknownFlags)
 	counter(`felix_frames_refused_total{reason="oversized"}`, s.OversizedFrames)
+	counter(`felix_frames_refused_total{reason="slow"}`, s.SlowFrames)
 
 	gauge("felix_subscriptions", s.Subscriptions)
 	for state, n := range b.server.SubscriptionStates() {
