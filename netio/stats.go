@@ -17,7 +17,7 @@ type serverCounts struct {
 	malformed, unknownFlags, oversized, slowFrames atomic.Uint64
 	subscribes, subscribeRefused                   atomic.Uint64
 	abandoned                                      atomic.Uint64 // streams given up by Close
-	shedUnread                                     atomic.Uint64 // frames dropped before they were parsed
+	shedUnread                                     atomic.Uint64 // frames without ack that readers dropped, before they were in a run
 	subscriberStalls, requestsRefused              atomic.Uint64
 	connNumber                                     atomic.Uint64 // of the last connection
 }

@@ -316,7 +316,7 @@ func (p *partTimer) hold(st *stream, need int, isNew bool) {
 	if p.timer == nil {
 		p.timer = time.AfterFunc(limit, func() {
 			st.conn.server.counts.slowFrames.Add(1)
-			st.say(logSlowFrame, fmt.Sprintf("a frame of %d bytes did not come within %s", need, limit))
+			st.say(logSlowFrame, fmt.Sprintf("a frame that had begun was not there after %s and 1 s for each %d bytes of it", st.conn.server.limits.FrameTimeout, slowestFrame))
 			st.recv.CancelRead(stopRefused)
 		})
 		return
