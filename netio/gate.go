@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,14 +34,11 @@ type coreGate struct {
 	now        func() time.Duration
 }
 
-// A handshakeRate is the token bucket of one listening core: the handshakes that begin there, Limits.HandshakesPerSecond of them and a
-// second's worth at once. It may be used from any goroutine.
+// A handshakeRate bounds the handshakes that begin at one listening core: Limits.HandshakesPerSecond, and a second's worth at once. It may be
+// used from any goroutine.
 type handshakeRate struct {
-	perSecond float64 // negative means no limit
-
-	mu   sync.Mutex
-	left float64       // handshakes that may begin at the time of last; 0..perSecond; guarded by mu
-	last time.Duration // guarded by mu
+	step   time.Duration // in which one more may begin; 0 means no limit
+	bucket bucket        // at most a second is missing, so that those who may begin all the same leave no debt
 }
 
 type ipCount struct{ connections, unauthenticated int }
@@ -71,35 +67,21 @@ func newGate(limits Limits, m *memory) *gate {
 
 // forCore returns the gate for a listening core, whose sockets share it. The clock may be read from any goroutine.
 func (g *gate) forCore(now func() time.Duration) *coreGate {
-	rate := float64(g.limits.HandshakesPerSecond)
-	return &coreGate{gate: g, handshakes: &handshakeRate{perSecond: rate, left: rate, last: now()}, now: now}
+	h := &handshakeRate{}
+	if n := g.limits.HandshakesPerSecond; n > 0 {
+		h.step = time.Second / time.Duration(n)
+	}
+	return &coreGate{gate: g, handshakes: h, now: now}
 }
 
 // begin counts a handshake that begins.
 func (h *handshakeRate) begin(now time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.refill(now)
-	h.left = max(0, h.left-1)
+	h.bucket.take(now, h.step, noLimit, time.Second)
 }
 
 // spent reports whether more handshakes have begun than the rate allows.
 func (h *handshakeRate) spent(now time.Duration) bool {
-	if h.perSecond < 0 {
-		return false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.refill(now)
-	return h.left < 1
-}
-
-// refill is called with mu held. Callers on two goroutines may bring times in the wrong order.
-func (h *handshakeRate) refill(now time.Duration) {
-	if now > h.last {
-		h.left = min(h.perSecond, h.left+h.perSecond*(now-h.last).Seconds())
-		h.last = now
-	}
+	return h.step > 0 && h.bucket.missing(now) > time.Second-h.step
 }
 
 // connContext is the transport's ConnContext hook: an error refuses the connection with CONNECTION_REFUSED.

@@ -3,7 +3,6 @@ package netio
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,11 +40,11 @@ type QuotaConfig struct {
 // maxOverdraft is how much of a rate a batch that is larger than the burst can use ahead of time.
 const maxOverdraft = 5 * time.Second
 
-// A rate is a token bucket: what flows in in a second, and when the bucket is full again. It lets a batch through while it is not empty,
+// A rate is a bucket into which perSecond flow. It lets a batch through while it is not empty,
 // whatever the size of the batch, which so goes through with an overdraft of at most maxOverdraft.
 type rate struct {
-	perSecond int64        // 0 bounds nothing
-	full      atomic.Int64 // when it is full, on the clock of the loops; in the past when it is
+	perSecond int64 // 0 bounds nothing
+	bucket    bucket
 }
 
 // empty returns for how long the bucket lets nothing through; 0 or less when it does.
@@ -53,7 +52,7 @@ func (r *rate) empty(now, burst time.Duration) time.Duration {
 	if r.perSecond == 0 {
 		return 0
 	}
-	return time.Duration(r.full.Load()) - now - burst + 1
+	return r.bucket.missing(now) - (burst - 1)
 }
 
 // take takes n out, unless the bucket is empty and force is not set. Otherwise it returns for how long it will be.
@@ -65,16 +64,11 @@ func (r *rate) take(now, burst time.Duration, n int64, force bool) (empty time.D
 	if float64(n)/float64(r.perSecond) < cost.Seconds() {
 		cost = time.Duration(float64(n) / float64(r.perSecond) * float64(time.Second))
 	}
-	for {
-		full := r.full.Load()
-		missing := max(time.Duration(full)-now, 0)
-		if missing >= burst && !force {
-			return missing - burst + 1
-		}
-		if r.full.CompareAndSwap(full, int64(now+min(missing+cost, burst+maxOverdraft))) {
-			return 0
-		}
+	limit := burst - 1
+	if force {
+		limit = noLimit
 	}
+	return r.bucket.take(now, cost, limit, burst+maxOverdraft)
 }
 
 // A quota is the buckets of a tenant, shared by its streams on all cores. Taking from them is an atomic each. Readers that wait for
@@ -104,8 +98,6 @@ func newQuota(limit Quota, burst time.Duration, now func() time.Duration) *quota
 	}
 	q := &quota{limit: limit, burst: burst, now: now}
 	q.bytes.perSecond, q.msgs.perSecond = limit.BytesPerSec, limit.MsgsPerSec
-	q.bytes.full.Store(math.MinInt64 / 2)
-	q.msgs.full.Store(math.MinInt64 / 2)
 	return q
 }
 
@@ -133,8 +125,7 @@ func (q *quota) overdraw(bytes, msgs int64) {
 func (q *quota) roomy() bool {
 	now := q.now()
 	left := func(r *rate, n int64) bool {
-		missing := time.Duration(r.full.Load()) - now
-		return r.perSecond == 0 || missing <= q.burst/2 && q.burst.Seconds()/2*float64(r.perSecond) >= float64(n)
+		return r.perSecond == 0 || r.bucket.missing(now) <= q.burst/2 && q.burst.Seconds()/2*float64(r.perSecond) >= float64(n)
 	}
 	return left(&q.bytes, 2*maxReadChunkBytes) && left(&q.msgs, 2*maxReadChunkBytes/16)
 }
