@@ -62,7 +62,7 @@ type run struct {
 	open   int // publishes not yet finished or not yet answered; owned by the session's loop
 
 	waiting int        // acked publishes that wait for a slot
-	links   [2]runLink // in the lists of the ingress, by listOf
+	links   [2]runLink // in the lists of the ingress, by listWaits and listQueued
 }
 
 // maxRunPublishes bounds a run, so that one stream's backlog leaves the loop to others in between.
