@@ -3,17 +3,16 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"felix"
 	"felix/client"
+	"felix/perf/load"
 )
 
 // A bench is a broker in this process with what its clients need.
@@ -107,23 +106,10 @@ func await(ctx context.Context, what string, done func() bool) error {
 	return nil
 }
 
-// residentBytes is the memory of a process as /proc tells it. pid 0 is this one.
+// residentBytes is the memory of a process.
 func residentBytes(pid int) (int64, error) {
-	name := "self"
-	if pid != 0 {
-		name = strconv.Itoa(pid)
-	}
-	text, err := os.ReadFile("/proc/" + name + "/status")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			return kib << 10, err
-		}
-	}
-	return 0, errors.New("/proc tells no VmRSS")
+	usage, err := load.ProcessUsage(pid)
+	return int64(usage[load.RSSBytes]), err
 }
 
 // openFiles is how many descriptors this process has open, besides those of files below a directory.

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -80,7 +81,7 @@ func mutate(ctx context.Context, r *report, o mutateOptions) (err error) {
 		return err
 	}
 	debug.FreeOSMemory()
-	before, err := residentBytes(0)
+	before, err := residentBytes(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func mutate(ctx context.Context, r *report, o mutateOptions) (err error) {
 		return err
 	}
 	debug.FreeOSMemory()
-	after, err := residentBytes(0)
+	after, err := residentBytes(os.Getpid())
 	if err != nil {
 		return err
 	}

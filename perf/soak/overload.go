@@ -1,26 +1,22 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"felix"
 	"felix/client"
 	"felix/perf/crash"
+	"felix/perf/load"
 )
 
 type overloadOptions struct {
@@ -148,14 +144,14 @@ func (d *daemon) load(ctx context.Context, o overloadOptions, publishers int) (r
 
 	running, stop := context.WithTimeout(ctx, o.duration)
 	defer stop()
-	load := newCrew(ctx)
+	group := newCrew(ctx)
 	for i := range publishers {
 		publisher, err := clients[i%clientsOf(publishers)].Publisher(stream)
 		if err != nil {
 			return result, err
 		}
 		for range o.inFlight {
-			load.do(func(ctx context.Context) error {
+			group.do(func(ctx context.Context) error {
 				record := make([]byte, o.size)
 				for running.Err() == nil {
 					_, err := publisher.Publish(ctx, record)
@@ -173,11 +169,11 @@ func (d *daemon) load(ctx context.Context, o overloadOptions, publishers int) (r
 		}
 	}
 	begun := time.Now()
-	load.do(func(ctx context.Context) error {
+	group.do(func(ctx context.Context) error {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for running.Err() == nil {
-			now, err := residentBytes(d.cmd.Process.Pid)
+			now, err := residentBytes(d.PID)
 			if err != nil {
 				return err
 			}
@@ -189,7 +185,7 @@ func (d *daemon) load(ctx context.Context, o overloadOptions, publishers int) (r
 		}
 		return nil
 	})
-	if err := load.wait(); err != nil {
+	if err := group.wait(); err != nil {
 		return result, err
 	}
 	result.rate = float64(acked.Load()) / time.Since(begun).Seconds()
@@ -249,65 +245,27 @@ func (d *daemon) balance(ctx context.Context, before map[string]float64, l loadR
 
 // A daemon is a felixd process.
 type daemon struct {
-	felix.Ready
-	cmd    *exec.Cmd
-	stderr bytes.Buffer
-	ended  chan error
-	http   http.Client
+	*load.Process
+	http http.Client
 }
 
-// startDaemon builds felixd into dir and runs it there. It returns when clients can connect.
+// startDaemon builds felixd into dir and runs it. It returns when clients can connect.
 func startDaemon(ctx context.Context, dir string, args ...string) (*daemon, error) {
 	program, err := crash.Build(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	ready := filepath.Join(dir, "ready.json")
-	d := &daemon{ended: make(chan error, 1), http: http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{}}}
-	d.cmd = exec.CommandContext(ctx, program, append([]string{
-		"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", filepath.Join(dir, "data"), "--ready-file", ready,
-	}, args...)...)
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "FELIX_") {
-			d.cmd.Env = append(d.cmd.Env, entry)
-		}
-	}
-	// The note for the felix command goes where no person's tools look.
-	d.cmd.Env = append(d.cmd.Env, "HOME="+dir, "XDG_CONFIG_HOME="+dir)
-	d.cmd.Stderr = &d.stderr
-	if err := d.cmd.Start(); err != nil {
+	p, err := load.StartProcess(ctx, load.ProcessConfig{Command: []string{program}, Args: args, DataDir: filepath.Join(dir, "data")})
+	if err != nil {
 		return nil, err
 	}
-	go func() { d.ended <- d.cmd.Wait() }()
-	err = await(ctx, "felixd", func() bool {
-		content, err := os.ReadFile(ready)
-		if err == nil && json.Unmarshal(content, &d.Ready) == nil {
-			return true
-		}
-		select {
-		case err := <-d.ended:
-			d.ended <- err
-			return true
-		default:
-			return false
-		}
-	})
-	if err == nil && d.Listen == "" {
-		err = fmt.Errorf("felixd ended with %v:\n%s", <-d.ended, d.stderr.String())
-	} else if err != nil {
-		err = errors.Join(err, d.stop())
-	}
-	return d, err
+	return &daemon{p, http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{}}}, nil
 }
 
 // stop drains felixd and waits for its end.
 func (d *daemon) stop() error {
 	d.http.CloseIdleConnections()
-	_ = d.cmd.Process.Signal(syscall.SIGTERM) // if it is gone already, its end says why
-	if err := <-d.ended; err != nil {
-		return fmt.Errorf("felixd ended with %w:\n%s", err, d.stderr.String())
-	}
-	return nil
+	return d.Stop()
 }
 
 func (d *daemon) dial(ctx context.Context) (*client.Client, error) {
