@@ -37,6 +37,9 @@ type (
 	QuotaConfig = netio.QuotaConfig
 )
 
+// MaxPacketBytes bounds the QUIC packets of this build: 1,452 bytes, or 8,932 in a jumbo build.
+const MaxPacketBytes = udp.MaxPacketBytes
+
 // Bounds that are not in netio.
 const (
 	maxCores     = 64

@@ -28,15 +28,6 @@ type benchOptions struct {
 	sizeGiven, keysGiven, warm bool
 }
 
-// stockPacketBytes is the bound of a broker's packets where no setting says another.
-const stockPacketBytes = 1452
-
-// generators are the words of --generator.
-const (
-	generatorClient = "client"
-	generatorLean   = "lean"
-)
-
 func (a *app) benchCommand() *cobra.Command {
 	var smoke bool
 	cmd := &cobra.Command{
@@ -116,7 +107,7 @@ func (a *app) benchScenario(scenario load.Scenario, short, long string) *cobra.C
 	f.IntVar(&o.Runs, "runs", 0, "runs that count, with their medians; of several, one more comes first and does not (default 1)")
 	f.Uint64Var(&o.Seed, "seed", 0, "the same seed makes the same payloads and keys")
 	f.StringVar(&o.Stream, "stream", "", "an existing stream to use, as it is")
-	f.StringVar(&o.generator, "generator", generatorClient, "what publishes: client, or lean, which builds frames and does nothing else")
+	f.StringVar(&o.generator, "generator", load.GeneratorClient, "what publishes: client, or lean, which builds frames and does nothing else")
 	f.IntVar(&o.connections, "connections", 0, "QUIC connections of the publishers to each core of the broker (default 1)")
 	f.StringVar(&o.data, "data", "", "directory for the data of the broker that is started (default a temporary one)")
 	f.StringVar(&o.profile, "profile", "", "directory that gets CPU, allocation, mutex and block profiles of the broker")
@@ -152,7 +143,7 @@ func (o *benchOptions) config() load.Config {
 func (a *app) bench(cmd *cobra.Command, o *benchOptions) (err error) {
 	ctx := cmd.Context()
 	c := o.config()
-	if o.generator != generatorClient && o.generator != generatorLean {
+	if o.generator != load.GeneratorClient && o.generator != load.GeneratorLean {
 		return usage(cmd, fmt.Sprintf("generator %q is none of client, lean", o.generator))
 	}
 	if o.connections < 0 || o.connections > 64 {
@@ -174,7 +165,7 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions) (err error) {
 	}()
 	config := broker.felix
 	config.Connections = o.connections
-	if c.Target, err = newTarget(o.generator, config); err != nil {
+	if c.Target, err = load.NewTarget(o.generator, config); err != nil {
 		return err
 	}
 	view := newBenchView(a, c, broker)
@@ -212,14 +203,6 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions) (err error) {
 		return &problem{exitFailure, "the broker was not profiled", strings.ReplaceAll(profileErr.Error(), "\n", "; "), cmd.CommandPath() + " again, with go in the PATH and a broker that has an admin listener"}
 	}
 	return verdictOf(ctx, cmd, report)
-}
-
-// newTarget makes the target of a generator.
-func newTarget(generator string, c load.FelixConfig) (load.Target, error) {
-	if generator == generatorLean {
-		return load.NewLeanTarget(c)
-	}
-	return load.NewClientTarget(c)
 }
 
 // verdictOf is the error that a void or interrupted report ends the command with.
@@ -336,7 +319,7 @@ func (a *app) startBenchBroker(ctx context.Context, o *benchOptions) (*benchBrok
 	b.felix.Tenant, b.felix.Namespace, b.felix.Token = a.tenant, a.namespace, a.token
 	if settled, err := felix.LoadSettings(felix.SettingsInput{Environ: c.Env}); err == nil {
 		if b.maxPacket = settled.Config.MaxPacketBytes; b.maxPacket == 0 {
-			b.maxPacket = stockPacketBytes
+			b.maxPacket = felix.MaxPacketBytes
 		}
 	}
 	if b.dir == "" {

@@ -24,13 +24,13 @@ var smokeCells = []struct {
 	generator string
 	config    load.Config
 }{
-	{"memory, batch 1", generatorClient, load.Config{Scenario: load.Pub, Publishers: 16, InFlight: 32}},
-	{"memory, batch 64", generatorClient, load.Config{Scenario: load.Pub, Publishers: 16, InFlight: 16, Batch: 64}},
-	{"memory, batch 64, lean", generatorLean, load.Config{Scenario: load.Pub, Publishers: 16, InFlight: 16, Batch: 64}},
-	{"unacked, batch 64", generatorClient, load.Config{Scenario: load.Pub, Publishers: 16, Batch: 64, Size: 4096, Acks: load.AcksNone}},
-	{"on_commit, batch 64", generatorClient, load.Config{Scenario: load.Pub, Publishers: 16, InFlight: 16, Batch: 64, Durability: load.OnCommit}},
-	{"open loop, 2,000/s", generatorClient, load.Config{Scenario: load.E2E, Rate: smokeRate}},
-	{"fan-out 4", generatorClient, load.Config{Scenario: load.FanOut, Subscribers: smokeFan}},
+	{"memory, batch 1", load.GeneratorClient, load.Config{Scenario: load.Pub, Publishers: 16, InFlight: 32}},
+	{"memory, batch 64", load.GeneratorClient, load.Config{Scenario: load.Pub, Publishers: 16, InFlight: 16, Batch: 64}},
+	{"memory, batch 64, lean", load.GeneratorLean, load.Config{Scenario: load.Pub, Publishers: 16, InFlight: 16, Batch: 64}},
+	{"unacked, batch 64", load.GeneratorClient, load.Config{Scenario: load.Pub, Publishers: 16, Batch: 64, Size: 4096, Acks: load.AcksNone}},
+	{"on_commit, batch 64", load.GeneratorClient, load.Config{Scenario: load.Pub, Publishers: 16, InFlight: 16, Batch: 64, Durability: load.OnCommit}},
+	{"open loop, 2,000/s", load.GeneratorClient, load.Config{Scenario: load.E2E, Rate: smokeRate}},
+	{"fan-out 4", load.GeneratorClient, load.Config{Scenario: load.FanOut, Subscribers: smokeFan}},
 }
 
 const (
@@ -137,7 +137,7 @@ func (a *app) benchSmoke(ctx context.Context) (err error) {
 // smokeCell makes one run. One without acks must send more than twice what buffers hold: it takes longer where the machine is slow.
 func (a *app) smokeCell(ctx context.Context, broker *benchBroker, generator string, c load.Config) (*load.Report, error) {
 	var err error
-	if c.Target, err = newTarget(generator, broker.felix); err != nil {
+	if c.Target, err = load.NewTarget(generator, broker.felix); err != nil {
 		return nil, err
 	}
 	c.Warmup, c.Duration = smokeWarmup, smokeTime

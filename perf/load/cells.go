@@ -12,7 +12,7 @@ type Cell struct {
 	Config    Config // without Target and times
 }
 
-// Generators of a Cell.
+// Generators.
 const (
 	GeneratorClient = "client"
 	GeneratorLean   = "lean"
@@ -74,8 +74,11 @@ func FindCell(name string) (Cell, error) {
 }
 
 // NewTarget makes the target of the cell's generator for a felix broker.
-func (c Cell) NewTarget(f FelixConfig) (Target, error) {
-	if c.Generator == GeneratorLean {
+func (c Cell) NewTarget(f FelixConfig) (Target, error) { return NewTarget(c.Generator, f) }
+
+// NewTarget makes the target of a generator, GeneratorLean or otherwise GeneratorClient, for a felix broker. It connects to nothing yet.
+func NewTarget(generator string, f FelixConfig) (Target, error) {
+	if generator == GeneratorLean {
 		return NewLeanTarget(f)
 	}
 	return NewClientTarget(f)

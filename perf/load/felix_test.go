@@ -37,13 +37,7 @@ func startBroker(t *testing.T, config felix.Config) *felix.Broker {
 
 func newTarget(t *testing.T, generator string, c FelixConfig) Target {
 	t.Helper()
-	var target Target
-	var err error
-	if generator == "lean" {
-		target, err = NewLeanTarget(c)
-	} else {
-		target, err = NewClientTarget(c)
-	}
+	target, err := NewTarget(generator, c)
 	if err != nil {
 		t.Fatal(err)
 	}
