@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -119,19 +118,4 @@ func TestStallPairs(t *testing.T) {
 	soak(t, func(ctx context.Context, r *report) error {
 		return stall(ctx, r, stallOptions{healthy: 4, stalled: 2, pairs: 2, rate: 500, size: 1 << 10, duration: 200 * time.Millisecond})
 	})
-}
-
-func TestInterval(t *testing.T) {
-	for _, tt := range []struct {
-		values    []float64
-		low, high float64
-	}{
-		{[]float64{1, 1, 1}, 1, 1},
-		{[]float64{0, 2}, 1 - 12.71, 1 + 12.71},
-		{[]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 5.5 - 2.173, 5.5 + 2.173},
-	} {
-		if low, high := interval(tt.values); math.Abs(low-tt.low) > 0.001 || math.Abs(high-tt.high) > 0.001 {
-			t.Errorf("%v: %g to %g", tt.values, low, high)
-		}
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"felix"
 	"felix/client"
+	"felix/perf/stats"
 )
 
 type stallOptions struct {
@@ -136,40 +136,13 @@ func stall(ctx context.Context, r *report, o stallOptions) (err error) {
 	}
 	var problems []error
 	for i, what := range []string{"healthy throughput lost", "healthy p99 gained", "ack p50 gained"} {
-		low, high := interval(differences[i])
+		low, high := stats.MeanInterval(differences[i])
 		r.say("%s: %+.1f %% to %+.1f %%", what, 100*low, 100*high)
 		if o.bound > 0 && high > o.bound {
 			problems = append(problems, fmt.Errorf("%s: the interval reaches %.1f %%, more than %.1f %%", what, 100*high, 100*o.bound))
 		}
 	}
 	return errors.Join(problems...)
-}
-
-// interval is where the mean of pairs' differences lies with 95 % confidence, by Student's t.
-func interval(values []float64) (low, high float64) {
-	n := float64(len(values))
-	mean, squares := 0.0, 0.0
-	for _, v := range values {
-		mean += v / n
-	}
-	for _, v := range values {
-		squares += (v - mean) * (v - mean)
-	}
-	reach := student95(len(values)-1) * math.Sqrt(squares/(n-1)/n)
-	return mean - reach, mean + reach
-}
-
-// student95 is the two-sided 95 % point of Student's distribution, rounded up between the degrees of freedom that are listed.
-func student95(degrees int) float64 {
-	for _, row := range []struct {
-		from  int
-		point float64
-	}{{120, 1.98}, {60, 2.00}, {30, 2.05}, {20, 2.09}, {15, 2.14}, {12, 2.18}, {10, 2.23}, {9, 2.27}, {8, 2.31}, {7, 2.37}, {6, 2.45}, {5, 2.58}, {4, 2.78}, {3, 3.19}, {2, 4.31}} {
-		if degrees >= row.from {
-			return row.point
-		}
-	}
-	return 12.71
 }
 
 // A stallStream is one stream with its publisher and what its healthy subscribers have seen.

@@ -5,5 +5,7 @@
 // interleaving them (Interleave) makes more true, and that their logarithms are about normal, which a fresh process per run makes more
 // true. It does not assume that both sides spread alike.
 //
+// MeanInterval is for differences of pairs that were measured together.
+//
 // The package has no dependencies: Student's distribution is computed from the incomplete beta function.
 package stats
