@@ -189,8 +189,9 @@ func WithInsecureSkipVerifyForTests() Option {
 }
 
 // WithMaxPacketBytes bounds the QUIC packets that the client sends, 1,200 to 1,452 bytes of UDP payload, for a path that carries less than
-// the default: 1,452 on loopback, and elsewhere 1,280, from where path MTU discovery goes up to 1,452. A path that does not carry the first
-// packets looks like a broker that does not answer. What the broker sends has a setting of its own, max_packet_bytes.
+// the default: 1,452 on loopback, and elsewhere 1,280, from where path MTU discovery goes up to 1,452. In a jumbo build the most is 8,932,
+// and discovery goes up to that on loopback, too. A path that does not carry the first packets looks like a broker that does not answer.
+// What the broker sends has a setting of its own, max_packet_bytes.
 func WithMaxPacketBytes(n int) Option {
 	return func(c *config) error {
 		if n < minPacketBytes || n > udp.MaxPacketBytes {
