@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-var update = flag.Bool("update", false, "write the generated parts of README.md anew")
+var update = flag.Bool("update", false, "write the generated parts of README.md and the files of testdata anew")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
