@@ -327,11 +327,18 @@ func (st *stream) shardInspect(m *wire.ShardInspect) error {
 		return st.refuse(wire.CodeInvalidRequest, fmt.Sprintf("shard %d is out of range: stream %s has %d", m.Shard, m.Name, len(found.Shards)))
 	}
 	shard := found.Shards[m.Shard]
-	tail := make(chan wire.Offset, 1)
-	if err := st.conn.postTo(shard.Owner(), core.Func(func(*core.Loop) { tail <- shard.Stats().Appended })); err != nil {
+	answer := make(chan wire.Offset, 1)
+	ctx := st.conn.quic.Context()
+	if st.conn.server.post(ctx, shard.Owner(), core.Func(func(*core.Loop) { answer <- shard.Stats().Appended })) != nil {
 		return st.refuse(wire.CodeDraining, "broker is shutting down; ask another one")
 	}
-	view := wire.ShardView{Shards: uint32(len(found.Shards)), Role: "leader", Phase: "active", Serving: true, Tail: <-tail, HasTail: true}
+	var tail wire.Offset
+	select {
+	case tail = <-answer:
+	case <-ctx.Done():
+		return context.Cause(ctx) // a loop that does not move must not keep the goroutine of a client that is gone
+	}
+	view := wire.ShardView{Shards: uint32(len(found.Shards)), Role: "leader", Phase: "active", Serving: true, Tail: tail, HasTail: true}
 	switch err := shard.LogErr(); {
 	case found.Gone():
 		view.Phase, view.Serving, view.Reason = "closed", false, "deleted"
