@@ -159,10 +159,21 @@ func (r *ringBackend) Sync(f File) error {
 	}
 	result := r.cqes[head&r.cqMask].Result()
 	atomic.StoreUint32(r.cqHead, head+1)
-	if result < 0 {
-		return fmt.Errorf("wal: io_uring fdatasync: %w", syscall.Errno(-result))
+	return synced(f, result)
+}
+
+// synced is the outcome of a sync of f for which the kernel has answered result.
+func synced(f File, result int32) error {
+	switch errno := syscall.Errno(-result); {
+	case result >= 0:
+		return nil
+	case errno == syscall.ECANCELED:
+		// It was never begun: the kernel found no thread for its worker (pids.max of a cgroup, RLIMIT_NPROC), or the thread that
+		// submitted it has ended (Linux 6.18, 2026-11). So this is the first sync, not another try at one that failed.
+		return f.Datasync()
+	default:
+		return fmt.Errorf("wal: io_uring fdatasync: %w", errno)
 	}
-	return nil
 }
 
 // submit hands the prepared entry to the kernel. A sync always goes to a worker of the kernel's, so the call is short and is made
