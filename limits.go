@@ -35,7 +35,7 @@ func limits() []limit {
 		{what: "receive window of a stream, at most", unit: "bytes", setting: "max_stream_window", atBound: "the client waits"},
 		{what: "receive window of a connection, at most", unit: "bytes", setting: "max_conn_window", atBound: "the client waits"},
 		{what: "publish bytes of a connection", unit: "bytes", setting: "publish_conn_inflight_bytes", atBound: "its streams are not read; without `pub_ingress_wait` publishes without ack are dropped and counted"},
-		{what: "publish bytes in all", unit: "bytes", setting: "publish_inflight_bytes", atBound: "as above; half of it is for frames above 64 KiB"},
+		{what: "publish bytes in all", unit: "bytes", setting: "publish_inflight_bytes", atBound: "as above; a quarter of it is for frames above 64 KiB, another for those above 1 MiB"},
 		{what: "a tenant's bytes", unit: "bytes/s", setting: "tenant_publish_bytes_per_sec", atBound: "acked: `overloaded`, `tenant_quota`, with a time to wait; others wait unread, or are dropped as above"},
 		{what: "a tenant's records", unit: "records/s", setting: "tenant_publish_msgs_per_sec", atBound: "as above"},
 		{what: "publishes in work for a core", unit: "frames", setting: "pub_queue_depth", atBound: "further ones wait, tenants in turn by bytes; dropped as above"},

@@ -34,7 +34,7 @@ func newDoor(t testing.TB, send *quic.Stream) *door {
 	group.Loop(0).AddAgent(host)
 	s := &Server{limits: Limits{}.withDefaults(), group: group}
 	s.catalog = replicate.NewCatalog(replicate.CatalogConfig{Hosts: []*replicate.Host{host}, AutoCreate: true, DevShards: 48})
-	s.bytes, s.large = newBudget(1<<30), newBudget(1<<30)
+	s.bytes, s.large, s.huge = newBudget(1<<30), newBudget(1<<30), newBudget(1<<30)
 	s.memory = newMemory(MemoryConfig{}, s.limits, s.bytes, newBudget(1))
 	if err := s.accounts.init(QuotaConfig{}, group.NowOffCore); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func newDoor(t testing.TB, send *quic.Stream) *door {
 
 // pass is one read of a stream and the pass of the loop that takes it over.
 func (d *door) pass(frames []byte) {
-	c, err := d.stream.conn.server.chunks.borrow(context.Background(), budgets{d.stream.conn.bytes, d.stream.conn.server.large, d.stream.conn.server.bytes}, len(frames))
+	c, err := d.stream.conn.server.chunks.borrow(context.Background(), budgets{d.stream.conn.bytes, d.stream.conn.server.huge, d.stream.conn.server.large, d.stream.conn.server.bytes}, len(frames))
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -24,58 +24,65 @@ type chunk struct {
 	pool    *chunkPool
 }
 
-// budgets are where the bytes of a chunk are charged.
+// budgets are where the bytes of a chunk are charged. A frame that is slow to arrive holds its chunk meanwhile; the bounds on large ones
+// leave room for those that are smaller.
 type budgets struct {
 	conn  *budget // its connection's
-	large *budget // half of all, for chunks above maxReadChunkBytes: frames that are slow to arrive leave the other half to small ones
+	huge  *budget // a quarter of all, for chunks above maxPooledBytes
+	large *budget // a quarter of all, for other chunks above maxReadChunkBytes
 	all   *budget
 }
 
-// reserve waits for n bytes of each, the own limits before the shared ones. With an error nothing is held.
-func (b budgets) reserve(ctx context.Context, n int64) error {
-	if err := b.conn.reserve(ctx, n); err != nil {
-		return err
+// of returns the budgets that a chunk of n bytes is charged to, the own limits before the shared ones. Those that it is not are nil.
+func (b *budgets) of(n int64) [4]*budget {
+	charged := [4]*budget{b.conn, b.huge, b.large, b.all}
+	if n <= maxPooledBytes {
+		charged[1] = nil
 	}
-	if n > maxReadChunkBytes {
-		if err := b.large.reserve(ctx, n); err != nil {
-			b.conn.release(n)
+	if n <= maxReadChunkBytes || n > maxPooledBytes {
+		charged[2] = nil
+	}
+	return charged
+}
+
+// reserve waits for n bytes of each. With an error nothing is held.
+func (b *budgets) reserve(ctx context.Context, n int64) error {
+	charged := b.of(n)
+	for i, from := range charged {
+		if from == nil {
+			continue
+		}
+		if err := from.reserve(ctx, n); err != nil {
+			giveBack(charged[:i], n)
 			return err
 		}
-	}
-	if err := b.all.reserve(ctx, n); err != nil {
-		if n > maxReadChunkBytes {
-			b.large.release(n)
-		}
-		b.conn.release(n)
-		return err
 	}
 	return nil
 }
 
 // try reserves n bytes of each, or nothing.
-func (b budgets) try(n int64) bool {
-	switch {
-	case !b.conn.try(n):
-		return false
-	case n > maxReadChunkBytes && !b.large.try(n):
-		b.conn.release(n)
-		return false
-	case !b.all.try(n):
-		if n > maxReadChunkBytes {
-			b.large.release(n)
+func (b *budgets) try(n int64) bool {
+	charged := b.of(n)
+	for i, from := range charged {
+		if from != nil && !from.try(n) {
+			giveBack(charged[:i], n)
+			return false
 		}
-		b.conn.release(n)
-		return false
 	}
 	return true
 }
 
-func (b budgets) release(n int64) {
-	b.conn.release(n)
-	if n > maxReadChunkBytes {
-		b.large.release(n)
+func (b *budgets) release(n int64) {
+	charged := b.of(n)
+	giveBack(charged[:], n)
+}
+
+func giveBack(charged []*budget, n int64) {
+	for _, to := range charged {
+		if to != nil {
+			to.release(n)
+		}
 	}
-	b.all.release(n)
 }
 
 // A chunkPool recycles chunks by size. It may be used from any goroutine.

@@ -131,7 +131,7 @@ type Limits struct {
 	// default is that they wait, and their stream with them: QUIC flow control paces the publisher.
 	ShedUnacked bool
 	// ConnectionBytes and IngressBytes bound the publish bytes held for one connection (16 MiB) and in all
-	// (64 MiB), half of it for frames above 64 KiB. A stream that gets none is not read.
+	// (64 MiB), a quarter of it for frames above 64 KiB and another for those above 1 MiB. A stream that gets none is not read.
 	ConnectionBytes, IngressBytes int64
 	// Slots is the ingress depth of a core in publish frames, 512 by default.
 	Slots int

@@ -41,6 +41,7 @@ type Server struct {
 	memory  *memory
 	bytes   *budget // publish bytes in chunks of all connections
 	large   *budget // of them, in chunks for large frames
+	huge    *budget // of them, in chunks for the largest frames
 	pages   *budget // bytes of pages that are read and not yet taken
 	chunks  chunkPool
 
@@ -122,7 +123,7 @@ func Listen(config Config) (*Server, error) {
 	}
 	s.peers = peerLog{log: s.log, now: s.group.NowOffCore, lines: s.limits.LogLines}
 	s.bytes = newBudget(s.limits.IngressBytes)
-	s.large = newBudget(s.limits.IngressBytes / 2)
+	s.large, s.huge = newBudget(s.limits.IngressBytes/4), newBudget(s.limits.IngressBytes/4)
 	s.pages = newBudget(pageBytes)
 	s.memory = newMemory(config.Memory, s.limits, s.bytes, s.pages)
 	s.gate = newGate(s.limits, s.memory)

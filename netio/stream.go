@@ -284,7 +284,7 @@ func nextSize(size, have, need int) int {
 // borrow waits for a chunk. In its place it returns none when the next frame was shed.
 func (st *stream) borrow(size int) (*chunk, error) {
 	c := st.conn
-	b := budgets{conn: c.bytes, large: c.server.large, all: c.server.bytes}
+	b := budgets{conn: c.bytes, huge: c.server.huge, large: c.server.large, all: c.server.bytes}
 	if c.server.limits.ShedUnacked {
 		if got := c.server.chunks.tryBorrow(b, size); got != nil {
 			return got, nil
