@@ -154,6 +154,9 @@ func (b *Broker) start(ctx context.Context) (err error) {
 	if b.memoryBudget, err = memoryBudget(c.MemoryBudget, c.Limits.IngressBytes); err != nil {
 		return err
 	}
+	if c.Limits.IngressBytes == 0 {
+		c.Limits.IngressBytes = defaultIngressBytes(b.memoryBudget, c.Limits.ConnectionBytes)
+	}
 	if err := b.makeCores(); err != nil {
 		return err
 	}

@@ -13,8 +13,15 @@ import (
 // defaultMemoryShare is the part of the available memory that a broker plans with when it is told nothing.
 const defaultMemoryShare = 25 // percent
 
-// minMemoryBudget is the least a broker can work with: the ingress budget (64 MiB) and as much again.
+// minMemoryBudget is the least a broker can work with: half for frames, a quarter for publishes, and an eighth each for receive windows
+// and in reserve.
 const minMemoryBudget = 128 << 20
+
+// defaultIngressBytes is what publishes may hold where that is not configured: 64 MiB, and of a small budget a quarter, so that receive
+// windows have room to grow. One connection must be able to hold what it may.
+func defaultIngressBytes(budget, connectionBytes int64) int64 {
+	return min(64<<20, max(budget/4, connectionBytes))
+}
 
 // availableMemory is what this process may use: the memory of the machine or the limit of its cgroup, whichever is
 // less. Zero means that neither could be read.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"felix/client"
 )
 
 func TestCgroupMemory(t *testing.T) {
@@ -55,5 +57,42 @@ func TestMemoryBudget(t *testing.T) {
 	_, err := memoryBudget(128<<20, 65<<20)
 	if err == nil || !strings.Contains(err.Error(), "publish_inflight_bytes is 65 MiB, more than half of the memory budget of 128 MiB") {
 		t.Errorf("more in flight than fits: %v", err)
+	}
+}
+
+// Receive windows have room to grow under every budget that a broker takes.
+func TestSmallestBudgetLeavesRoomForWindows(t *testing.T) {
+	b := mustStart(t, Config{MemoryBudget: minMemoryBudget})
+	ctx := testContext(t)
+	if err := b.CreateStream(ctx, StreamConfig{Name: "orders"}); err != nil {
+		t.Fatal(err)
+	}
+	c := mustDial(t, b)
+	p, err := c.Publisher("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := make([]byte, 64<<10)
+	const first = 32 << 10 // of a connection; the client has one to each core
+	for m := b.Stats().Memory; m.Windows <= 8*first; m = b.Stats().Memory {
+		if m.GrowthRefused > 0 {
+			t.Fatalf("a window may not grow: %+v", m)
+		}
+		var round []*client.Future
+		for range 64 {
+			round = append(round, p.PublishAsync(ctx, record))
+		}
+		for _, f := range round {
+			if _, err := f.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct{ budget, connection, want int64 }{
+		{128 << 20, 0, 32 << 20}, {256 << 20, 0, 64 << 20}, {1 << 40, 0, 64 << 20}, {128 << 20, 48 << 20, 48 << 20},
+	} {
+		if got := defaultIngressBytes(c.budget, c.connection); got != c.want {
+			t.Errorf("%s, %s a connection: %s for publishes, want %s", formatSize(c.budget), formatSize(c.connection), formatSize(got), formatSize(c.want))
+		}
 	}
 }
