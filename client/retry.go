@@ -182,7 +182,7 @@ func (c *Client) route(ctx context.Context, m *message, f *Future, viaEntry bool
 			return e
 		}
 		m.topic.expire(m.topic.route.Load())
-		if err := c.pause(ctx, "publish", m.topic.scope.Stream, c.backoff(min(try, c.config.reconnect.Attempts), 0)); err != nil {
+		if err := c.pause(ctx, "publish", m.topic.scope.Stream, c.backoff(min(try, c.config.reconnect.Attempts), e.RetryAfter)); err != nil {
 			if last := asError("publish", m.topic.scope.Stream, err); ctx.Err() != nil {
 				last.Message += "; the last try: " + e.Error()
 			}
@@ -196,7 +196,8 @@ func (c *Client) mayPass(e *Error, age time.Duration) bool {
 	if e.Code == wire.CodeNotFound {
 		return age < c.config.notFoundRetry
 	}
-	return e.Code == 0 && e.Retry == RetryRetry && age < c.config.reconnect.Deadline
+	// A broker that names a time to wait will answer then.
+	return (e.Code == 0 && e.Retry == RetryRetry || e.Retry == RetryAfter && e.RetryAfter > 0) && age < c.config.reconnect.Deadline
 }
 
 // routeFor returns the route of a topic. It waits out lost connections.
@@ -215,7 +216,7 @@ func (c *Client) routeFor(ctx context.Context, t *topic, op string) (*route, err
 		if !c.mayPass(e, c.since()-began) {
 			return nil, e
 		}
-		if err := c.pause(ctx, op, t.scope.Stream, c.backoff(min(try, 8), 0)); err != nil {
+		if err := c.pause(ctx, op, t.scope.Stream, c.backoff(min(try, 8), e.RetryAfter)); err != nil {
 			return nil, err
 		}
 	}

@@ -301,7 +301,7 @@ func ask[T any](c *Client, ctx context.Context, op, stream string, feature wire.
 		if caller.Err() != nil {
 			return none, contextError(op, stream, caller)
 		}
-		if e.Retry == RetryFatal || e.Retry == RetryAfter && e.Code != wire.CodeOverloaded || try >= c.config.reconnect.Attempts {
+		if e.Retry == RetryFatal || e.Retry == RetryAfter && e.Code != wire.CodeOverloaded && e.RetryAfter == 0 || try >= c.config.reconnect.Attempts {
 			return none, e
 		}
 		if try == 1 {
