@@ -14,8 +14,9 @@ const (
 	// maxReaderConnections bounds the connections of subscribers that read; beyond it they share them in turn. Those that do not read have
 	// one each, whose flow control holds up nobody else.
 	maxReaderConnections = 64
-	// clientDeadline is how long the client tries again: a broker that is gone is noticed within the patience of a run.
-	clientDeadline = 5 * time.Second
+	// clientDeadline is how long the client tries again. A handshake with a broker that goes away meanwhile takes the 6 s of a dial to
+	// end, so that less would give up on one that has come back.
+	clientDeadline = 15 * time.Second
 
 	// What the client and a connection hold: 4 publish streams of 4 MiB each per connection, and a send window of 16 MiB each up to 64 MiB.
 	clientQueueBytes = 16 << 20
