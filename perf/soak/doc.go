@@ -8,13 +8,14 @@
 //	go run ./perf/soak churn -n 10000             connect, subscribe, vanish: everything back to where it was
 //	go run ./perf/soak mutate -n 1000000          mutated frames: the broker serves on, memory stays, others do not notice
 //	go run ./perf/soak floods -duration 60s       first packets and handshakes: others go on, caps hold, no amplification
+//	go run ./perf/soak tenants -duration 20s      one publisher beside 63 of another tenant: its p99 stays near that of alone
 //	go run ./perf/soak overload -duration 60s     ten times the publishers: books, memory and throughput hold
 //
 // # Who owns what
 //
 // A subcommand is a function that takes a context, its options and a report, and returns an error when a rule does not hold. The tests of
 // this package call the same functions with small numbers. Brokers run in this process, where their books can be read, except for
-// overload, whose memory is to be measured apart: felixd is built and run as a child.
+// overload and tenants, whose memory and CPU are to be apart: felixd is built and run as a child.
 //
 // # Records
 //

@@ -26,6 +26,7 @@ var commands = [...]command{
 	{"churn", "after clients that vanish every count is back where it was", prepareChurn},
 	{"mutate", "frames that make no sense cost the broker nothing that lasts", prepareMutate},
 	{"floods", "handshakes that nobody ends, or that lead nowhere, leave existing clients half their throughput", prepareFloods},
+	{"tenants", "a tenant with one publisher sees little of one with all the others", prepareTenants},
 	{"overload", "ten times the publishers leave books, memory and throughput as they are", prepareOverload},
 }
 

@@ -87,6 +87,12 @@ func TestOverload(t *testing.T) {
 	})
 }
 
+func TestTenants(t *testing.T) {
+	soak(t, func(ctx context.Context, r *report) error {
+		return tenants(ctx, r, tenantOptions{publishers: 8, size: 256, share: 0.5, duration: time.Second})
+	})
+}
+
 func TestFloods(t *testing.T) {
 	soak(t, func(ctx context.Context, r *report) error {
 		return floods(ctx, r, floodOptions{firstPackets: 2000, handshakes: 100, duration: time.Second, seed: 1})
