@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,7 +97,7 @@ func startProgram(t *testing.T, program string, extra []string, args ...string) 
 	home := t.TempDir()
 	d := &daemon{t: t, home: home, file: filepath.Join(home, "ready.json"), ended: make(chan struct{})}
 	args = append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", filepath.Join(home, "data"), "--ready-file", d.file}, args...)
-	if os.Getenv("FELIX_TEST_PINNED") == "1" {
+	if os.Getenv("FELIX_TEST_PINNED") == "1" && !slices.Contains(args, "--core-shards") {
 		args = append(args, "--core-shards", "2")
 	}
 	d.cmd = exec.Command(program, args...)
