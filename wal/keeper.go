@@ -209,7 +209,8 @@ func (l *Lane) needNext() bool {
 		// Taking the room away first and looking at the promises then is the other half of what promise does: either
 		// an append sees that the room is gone, or we see that it counts on it.
 		l.roomNext.Store(0)
-		if l.promised.Load() <= l.roomActive.Load() {
+		// Without promises nobody counts on it, also where control records have used the reserve and roomActive is below 0.
+		if promised := l.promised.Load(); promised <= max(0, l.roomActive.Load()) {
 			k.dead = append(k.dead, k.next)
 			k.next = nil
 			return true

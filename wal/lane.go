@@ -239,7 +239,9 @@ func (l *Lane) promise(cost int64, reserve bool) error {
 	if reserve {
 		extra = l.controlReserve()
 	}
-	if total <= l.roomActive.Load()+extra || total <= l.roomNext.Load()+extra {
+	// A next segment that is not there has no reserve either.
+	next := l.roomNext.Load()
+	if total <= l.roomActive.Load()+extra || next > 0 && total <= next+extra {
 		return nil
 	}
 	l.promised.Add(-cost)
