@@ -49,6 +49,29 @@ func TestFullDiskForOrdinarySegments(t *testing.T) {
 	if err := r.lane.Delete(1, OnCommit, 1); err != nil {
 		t.Errorf("a delete on a full disk: %v", err)
 	}
+	// The reserve ends as well: a segment that is not there adds none to it.
+	for at := wire.Offset(1); ; at++ {
+		r.settle()
+		err := r.lane.SetStart(2, at, OnCommit, 1)
+		if errors.Is(err, ErrDiskFull) {
+			break
+		}
+		if err != nil && err != ErrBusy || at > 1000 {
+			t.Fatalf("start record %d: %v", at, err)
+		}
+	}
+	fs.free.Store(1 << 30)
+	for {
+		_, err := r.append(testBatch(3, 0, 1, 1000), OnCommit)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrDiskFull) {
+			t.Fatal(err)
+		}
+		r.wait() // the lane says when there is room
+	}
+	r.settle()
 }
 
 // TestFullDiskForLargeBatches has room for small segments and for none that a large batch fits. The batch is refused and not told
@@ -106,4 +129,41 @@ func TestFullDiskForLargeBatches(t *testing.T) {
 		r.wait()
 		r.until(func() bool { return true })
 	}
+}
+
+// TestLargeBatchBehindUsedReserve has control records use the reserve of the active segment, so that it has less than no room for batches,
+// while a next segment stands ready that is too small for a large one. Nobody counts on that one: it makes way as soon as there is room.
+func TestLargeBatchBehindUsedReserve(t *testing.T) {
+	fs := &tightFS{}
+	fs.free.Store(1 << 30)
+	opts := testOptions()
+	opts.FS, opts.SegmentBytes, opts.ReserveBytes, opts.SpareSegments = fs, 256<<10, 4096, -1
+	r := openRig(t, t.TempDir(), opts)
+	defer r.close()
+	fs.free.Store(100 << 10)
+	r.publish(1, 1, 1000, OnCommit)
+	// Small batches go on until the segments of ordinary size are used up and the next one is a small one.
+	for next := int64(0); next == 0 || next > 64<<10; next = r.lane.roomNext.Load() {
+		r.publish(1, 1, 4000, OnCommit)
+	}
+	for at := wire.Offset(1); r.lane.roomActive.Load() >= 0; at++ {
+		if r.lane.roomActive.Load() > 2*blockSize {
+			r.publish(1, 1, 4000, OnCommit)
+			continue
+		}
+		if err := r.lane.SetStart(1, at, OnCommit, 0); err != nil {
+			t.Fatal(err)
+		}
+		r.settle()
+	}
+	if r.lane.promised.Load() != 0 || r.lane.roomNext.Load() == 0 {
+		t.Fatalf("%d bytes are promised, %d of room next", r.lane.promised.Load(), r.lane.roomNext.Load())
+	}
+	fs.free.Store(1 << 30)
+	end, _ := r.lane.End(1)
+	large := Batch{Kind: KindRecords, Shard: 1, Base: end, Count: 1, Records: wire.AppendRecord(nil, make([]byte, 180<<10))}
+	if _, err := r.append(&large, OnCommit); err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
 }

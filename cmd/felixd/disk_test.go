@@ -129,16 +129,12 @@ func record(stream string, offset client.Offset) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%s %8d;", stream, offset), 64<<10/(len(stream)+10))
 }
 
-// publish returns the refusal of a full disk, or nil. Anything else fails the test. A lane that takes longer than the queue wait to make a
-// segment, or to find that it cannot, is asked again.
+// publish returns the refusal of a full disk, or nil. Anything else fails the test.
 func (f *filler) publish(stream string) error {
 	f.t.Helper()
 	ack, err := f.c.Publish(f.ctx, stream, record(stream, f.next[stream]))
-	var refusal *client.Error
-	for errors.As(err, &refusal) && refusal.Reason == "publish_queue_full" {
-		ack, err = f.c.Publish(f.ctx, stream, record(stream, f.next[stream]))
-	}
 	if errors.Is(err, client.ErrOverloaded) {
+		var refusal *client.Error
 		if !errors.As(err, &refusal) || refusal.RetryAfter <= 0 || !strings.Contains(refusal.Message, "disk is full") || !strings.Contains(refusal.Message, "goes on by itself") {
 			f.t.Fatalf("the refusal of a full disk: %v", err)
 		}
