@@ -90,19 +90,12 @@ func (hl *hostLane) work(l *core.Loop) (did int) {
 	if len(hl.deletes) > 0 {
 		did += hl.delete(l)
 	}
-	if did > 0 && !hl.closed {
+	if did > 0 {
 		// The slots that completions freed have let waiters in, which go with this group and not with the one after it; and the disk
 		// works on it while the answers are written.
-		hl.commit()
-	}
-	return did
-}
-
-// commit sends the open group to the disk when nothing is there. What is appended meanwhile makes the next one.
-func (hl *hostLane) commit() {
-	if !hl.lane.Busy() {
 		hl.lane.Commit()
 	}
+	return did
 }
 
 func (hl *hostLane) drain(l *core.Loop) int {
@@ -217,7 +210,7 @@ func (h *Host) retryLater(l *core.Loop) {
 // commit hands over what the pass has appended.
 func (h *Host) commit() {
 	for _, hl := range h.lanes {
-		hl.commit()
+		hl.lane.Commit()
 	}
 }
 

@@ -26,7 +26,6 @@ type Lane struct {
 	open     *openGroup   // nil when every buffer is at the lane's goroutine
 	free     []*openGroup // emptied buffers
 	inFlight int          // groups handed over and not drained
-	wanted   bool         // Commit was called while a group was out
 	closed   bool
 
 	// Between the owner and the lane's goroutine. Both channels hold every group there is, so sends never block.
@@ -258,21 +257,14 @@ func (l *Lane) promise(cost int64, reserve bool) error {
 // controlReserve is the end of a segment that only control records may use.
 func (l *Lane) controlReserve() int64 { return min(64<<10, l.opts.SegmentBytes/16) }
 
-// Commit hands the open group to the lane's goroutine when the previous one is done, else as soon as Drain sees that.
+// Commit hands the open group to the lane's goroutine when nothing is there; otherwise what is appended meanwhile joins the group, and
+// the owner commits again after Drain, when it has appended what the completions let in.
 func (l *Lane) Commit() {
-	if l.open == nil || len(l.open.dir) == 0 {
-		return
-	}
-	if l.inFlight > 0 {
-		l.wanted = true
+	if l.open == nil || len(l.open.dir) == 0 || l.inFlight > 0 {
 		return
 	}
 	l.handOver()
 }
-
-// Busy says whether a group is at the disk. An owner that appends more once it knows what has completed commits after Drain, and
-// only when the lane is not busy: Commit before would send the open group off without what the completions let in.
-func (l *Lane) Busy() bool { return l.inFlight > 0 }
 
 func (l *Lane) handOver() {
 	l.inFlight++
@@ -286,8 +278,7 @@ type Sink interface {
 	OnDurable(shard uint64, upTo wire.Offset, token uint64, err error)
 }
 
-// Drain gives s the completions since the last call, in append order, hands over a group that waited for them, and
-// returns how many there were. It does not block.
+// Drain gives s the completions since the last call, in append order, and returns how many there were. It does not block.
 func (l *Lane) Drain(s Sink) int {
 	if p := l.poller.Load(); p != nil && l.inFlight > 0 && !l.closed {
 		(*p).Poll()
@@ -305,10 +296,6 @@ func (l *Lane) Drain(s Sink) int {
 			l.free = append(l.free, g)
 			continue
 		default:
-		}
-		if l.wanted && l.inFlight == 0 {
-			l.wanted = false
-			l.Commit()
 		}
 		return n
 	}

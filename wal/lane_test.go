@@ -58,11 +58,12 @@ func (r *rig) wait() {
 	}
 }
 
-// until drains until cond holds.
+// until drains, and commits what has gathered, until cond holds.
 func (r *rig) until(cond func() bool) {
 	r.t.Helper()
 	for {
 		r.lane.Drain(r)
+		r.lane.Commit()
 		if cond() {
 			return
 		}

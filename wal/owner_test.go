@@ -90,6 +90,7 @@ func (o *owner) do(fn func(token uint64) error) error {
 	o.lane.Commit()
 	for {
 		o.lane.Drain(o)
+		o.lane.Commit()
 		if err, ok := o.done[token]; ok {
 			return err
 		}

@@ -269,6 +269,7 @@ func (o *cutOwner) settle() {
 		if o.lane.Drain(o) == 0 {
 			o.wait()
 		}
+		o.lane.Commit()
 	}
 }
 

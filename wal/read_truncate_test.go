@@ -30,7 +30,7 @@ func (r *rig) truncate(end wire.Offset) {
 func (r *rig) settle() {
 	r.t.Helper()
 	r.lane.Commit()
-	r.until(func() bool { return r.lane.inFlight == 0 && !r.lane.wanted })
+	r.until(func() bool { return r.lane.inFlight == 0 })
 }
 
 // letters reads to the visible end.
