@@ -23,7 +23,7 @@ type answers struct {
 	waiting        bool     // a goroutine waits in Write; encoded grows behind it
 	broken         bool     // the peer or the connection ended the sending side: answers are dropped
 
-	refused []refusedSequence // idempotent batches refused for want of a slot, oldest first; at most maxRefusedBatches
+	refused replicate.RefusedBatches[producerShard, *refusal] // idempotent batches refused for want of a slot
 
 	readerDone bool          // nothing is read any more
 	ended      chan struct{} // closed when readerDone and everything owed has been written or dropped

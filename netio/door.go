@@ -46,7 +46,7 @@ func (st *stream) publishFrame(c *chunk, flags wire.Flags, body []byte) error {
 }
 
 // A refusedBatch is where a producer's order in a shard was broken at the door: the batches from sequence to last were refused and may be
-// sent again.
+// sent again. It is no replicate.RefusedBatches, since a batch that found no shard stands for every shard of its stream until it comes again.
 type refusedBatch struct {
 	producer, sequence, last uint64
 	scope                    string
@@ -54,13 +54,6 @@ type refusedBatch struct {
 	why                      *refusal
 	until                    time.Duration // on the clock of the loops; then it is forgotten
 }
-
-// refusedFor is how long a refused batch is remembered: for longer than what was sent behind it is on its way. A client that goes on
-// elsewhere and comes back is not met with it for ever.
-const refusedFor = 5 * time.Second
-
-// maxRefusedBatches bounds what a stream remembers: clients have at most 64 batches of a producer on their way.
-const maxRefusedBatches = 64
 
 // keepSequence refuses what a producer sent behind a batch that was refused at the door in the same way, until the batches come again in
 // order. The shard would answer sequence_gap, which ends the producer.
@@ -71,7 +64,7 @@ func (st *stream) keepSequence(p *publish, tenant, namespace, name []byte) {
 	now := st.conn.server.group.NowOffCore()
 	st.refused = slices.DeleteFunc(st.refused, func(r refusedBatch) bool { return r.until <= now })
 	scope, shard, own := scopeKey(tenant, namespace, name), p.Shard, -1
-	until := now + refusedFor
+	until := now + replicate.RefusedFor
 	for i := range st.refused {
 		r := &st.refused[i]
 		if r.producer != p.ProducerID || r.scope != scope || r.shard != nil && shard != nil && r.shard != shard {
@@ -105,7 +98,7 @@ func (st *stream) keepSequence(p *publish, tenant, namespace, name []byte) {
 		}
 		r.last = max(r.last, p.Sequence)
 	default:
-		if len(st.refused) == maxRefusedBatches {
+		if len(st.refused) == replicate.MaxRefusedBatches {
 			st.refused = slices.Delete(st.refused, 0, 1)
 		}
 		st.refused = append(st.refused, refusedBatch{p.ProducerID, p.Sequence, p.Sequence, scope, shard, p.failed, until})

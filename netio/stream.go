@@ -56,7 +56,7 @@ type stream struct {
 	scope scopeCache
 
 	widths  map[string]width // by scope; told by publish_width
-	refused []refusedBatch   // of idempotent producers, oldest first; at most maxRefusedBatches
+	refused []refusedBatch   // of idempotent producers, oldest first; at most replicate.MaxRefusedBatches
 
 	acked, unacked window
 	answers        answers

@@ -2,7 +2,6 @@ package netio
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"felix/core"
@@ -166,51 +165,24 @@ func (in *ingress) refuse(l *core.Loop, p *publish, why *refusal) {
 	in.finish(l, p) // answers all of them, when their turn is
 }
 
-// A refusedSequence is where a producer's order in a shard was broken on the session's loop: the batches from sequence to last were refused
-// and have not come again.
-type refusedSequence struct {
-	shard                    *replicate.Shard
-	producer, sequence, last uint64
-	why                      *refusal
-	until                    time.Duration // then it is forgotten
+// A producerShard is what has a sequence: a producer, in one shard.
+type producerShard struct {
+	producer uint64
+	shard    *replicate.Shard
 }
 
-// refuse notes that p was refused.
+// refuse notes that p was refused on the session's loop.
 func (a *answers) refuse(l *core.Loop, p *publish) {
-	for i := range a.refused {
-		if r := &a.refused[i]; r.producer == p.ProducerID && r.shard == p.Shard {
-			if p.Sequence <= r.sequence {
-				r.sequence, r.until = p.Sequence, l.Now()+refusedFor
-			}
-			r.last = max(r.last, p.Sequence)
-			return
-		}
-	}
-	if len(a.refused) == maxRefusedBatches {
-		a.refused = slices.Delete(a.refused, 0, 1)
-	}
-	a.refused = append(a.refused, refusedSequence{p.Shard, p.ProducerID, p.Sequence, p.Sequence, p.failed, l.Now() + refusedFor})
+	a.refused.Note(producerShard{p.ProducerID, p.Shard}, p.Sequence, p.failed, l.Now())
 }
 
 // keepSequence returns why p has to be refused: because a batch before it was. The batches themselves, come again in order, are let
 // through.
 func (a *answers) keepSequence(l *core.Loop, p *publish) *refusal {
-	a.refused = slices.DeleteFunc(a.refused, func(r refusedSequence) bool { return r.until <= l.Now() })
-	for i := range a.refused {
-		r := &a.refused[i]
-		if r.producer != p.ProducerID || r.shard != p.Shard {
-			continue
-		}
-		if r.sequence < p.Sequence {
-			r.last = max(r.last, p.Sequence)
-			return r.why
-		}
-		if r.sequence == p.Sequence {
-			if r.sequence++; r.sequence > r.last {
-				a.refused = slices.Delete(a.refused, i, i+1)
-			}
-		}
-		return nil
+	key := producerShard{p.ProducerID, p.Shard}
+	if why, ok := a.refused.Before(key, p.Sequence, l.Now()); ok {
+		return why
 	}
+	a.refused.Passed(key, p.Sequence)
 	return nil
 }

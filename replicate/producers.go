@@ -86,10 +86,10 @@ func (s *Shard) judge(a *Append) Outcome {
 	case p == nil && a.Sequence == 0, p != nil && a.Sequence == p.expected:
 		return Appended
 	case p == nil:
-		return s.refused.before(a, UnknownProducer, s.host.loop.Now())
+		return s.outOfOrder(a, UnknownProducer, s.host.loop.Now())
 	case a.Sequence > p.expected:
 		a.Expected = p.expected
-		return s.refused.before(a, SequenceGap, s.host.loop.Now())
+		return s.outOfOrder(a, SequenceGap, s.host.loop.Now())
 	case p.expected-a.Sequence > rememberedBatches || a.Sequence < p.first:
 		return SequenceExpired
 	}
@@ -103,7 +103,7 @@ func (s *Shard) judge(a *Append) Outcome {
 
 // remember notes a batch that judge let pass.
 func (s *Shard) remember(a *Append) {
-	s.refused.appended(a)
+	s.refused.Passed(a.ProducerID, a.Sequence)
 	s.note(a.ProducerID, a.Sequence, rememberedBatch{digest: digest(a.Records), base: a.Base})
 }
 

@@ -7,74 +7,85 @@ import (
 	"felix/core"
 )
 
-// maxRefusedBatches bounds what a shard remembers of batches that it refused for now; then the oldest goes, and what its producer has on
-// the way behind it is answered with sequence_gap.
-const maxRefusedBatches = 64
+const (
+	// MaxRefusedBatches bounds what is remembered of batches that were refused for now: clients have at most 64 batches of a producer on
+	// their way. Then the oldest goes, and what its producer has on the way behind it is answered with sequence_gap.
+	MaxRefusedBatches = 64
+	// RefusedFor is how long a refused batch is remembered: for longer than what was sent behind it is on its way. A client that goes on
+	// elsewhere and comes back is not met with it for ever.
+	RefusedFor = 5 * time.Second
+)
 
-// refusedBatches are where the order of idempotent producers was broken by the shard itself, oldest first: it refused batches that were
-// in order, and those behind them, and they have not come again. sequence_gap would end the producer. Nil until it is needed, and looked
-// at only where a batch is not the next one.
-type refusedBatches []refusedBatch
+// RefusedBatches are where the order of idempotent producers was broken by the broker itself, oldest first: it refused batches that were in
+// order, and those behind them, and they have not come again. sequence_gap would end the producer. K says what has a sequence, W why
+// a batch was refused. The zero value is empty; its owner is the only one that uses it.
+type RefusedBatches[K comparable, W any] []refusedBatch[K, W]
 
-type refusedBatch struct {
-	producer, sequence, last uint64 // the batches from sequence to last were refused
-	outcome                  Outcome
-	until                    time.Duration // on the clock of the loops; then it is forgotten
+type refusedBatch[K comparable, W any] struct {
+	key            K
+	sequence, last uint64 // the batches from sequence to last were refused
+	why            W
+	until          time.Duration // on the clock of the loops; then it is forgotten
 }
 
-// refusedFor is how long a refused batch is remembered: for longer than what was sent behind it is on its way.
-const refusedFor = 5 * time.Second
-
-func (r refusedBatches) find(producer uint64) int {
-	return slices.IndexFunc(r, func(b refusedBatch) bool { return b.producer == producer })
+func (r RefusedBatches[K, W]) find(key K) int {
+	return slices.IndexFunc(r, func(b refusedBatch[K, W]) bool { return b.key == key })
 }
 
-// before returns the outcome of the refused batch before a, with which a is to be refused, or otherwise when there is none.
-func (r *refusedBatches) before(a *Append, otherwise Outcome, now time.Duration) Outcome {
-	*r = slices.DeleteFunc(*r, func(b refusedBatch) bool { return b.until <= now })
-	i := r.find(a.ProducerID)
-	if i < 0 || (*r)[i].sequence >= a.Sequence {
-		return otherwise
+// Before returns why the batch is to be refused: because one before it was. ok is false when there is none.
+func (r *RefusedBatches[K, W]) Before(key K, sequence uint64, now time.Duration) (why W, ok bool) {
+	*r = slices.DeleteFunc(*r, func(b refusedBatch[K, W]) bool { return b.until <= now })
+	i := r.find(key)
+	if i < 0 || (*r)[i].sequence >= sequence {
+		return why, false
 	}
 	b := &(*r)[i]
-	b.last = max(b.last, a.Sequence)
-	return b.outcome
+	b.last = max(b.last, sequence)
+	return b.why, true
 }
 
-// note takes a up.
-func (r *refusedBatches) note(a *Append, o Outcome, now time.Duration) {
-	if i := r.find(a.ProducerID); i >= 0 {
+// Note takes up a batch that was refused.
+func (r *RefusedBatches[K, W]) Note(key K, sequence uint64, why W, now time.Duration) {
+	if i := r.find(key); i >= 0 {
 		b := &(*r)[i]
-		if a.Sequence <= b.sequence {
-			b.sequence, b.outcome, b.until = a.Sequence, o, now+refusedFor
+		if sequence <= b.sequence {
+			b.sequence, b.why, b.until = sequence, why, now+RefusedFor
 		}
-		b.last = max(b.last, a.Sequence)
+		b.last = max(b.last, sequence)
 		return
 	}
-	if len(*r) == maxRefusedBatches {
+	if len(*r) == MaxRefusedBatches {
 		*r = slices.Delete(*r, 0, 1)
 	}
-	*r = append(*r, refusedBatch{a.ProducerID, a.Sequence, a.Sequence, o, now + refusedFor})
+	*r = append(*r, refusedBatch[K, W]{key, sequence, sequence, why, now + RefusedFor})
 }
 
-// appended notes that a batch has come after all: the next one may.
-func (r *refusedBatches) appended(a *Append) {
+// Passed notes that a batch was let through after all: the next one may be.
+func (r *RefusedBatches[K, W]) Passed(key K, sequence uint64) {
 	if len(*r) == 0 {
 		return
 	}
-	if i := r.find(a.ProducerID); i >= 0 && (*r)[i].sequence <= a.Sequence {
+	if i := r.find(key); i >= 0 && (*r)[i].sequence <= sequence {
 		b := &(*r)[i]
-		if b.sequence = a.Sequence + 1; b.sequence > b.last {
+		if b.sequence = sequence + 1; b.sequence > b.last {
 			*r = slices.Delete(*r, i, i+1)
 		}
 	}
 }
 
+// outOfOrder is the outcome of a batch that is not the next one: that of a refused batch before it, or otherwise.
+func (s *Shard) outOfOrder(a *Append, otherwise Outcome, now time.Duration) Outcome {
+	if o, ok := s.refused.Before(a.ProducerID, a.Sequence, now); ok {
+		return o
+	}
+	return otherwise
+}
+
 // refuseForNow answers an append that may be tried again.
 func (s *Shard) refuseForNow(l *core.Loop, a *Append, o Outcome) {
 	if a.Idempotent {
-		o = s.refused.before(a, o, l.Now()) // one message for all that one refusal takes along
-		s.refused.note(a, o, l.Now())
+		o = s.outOfOrder(a, o, l.Now()) // one message for all that one refusal takes along
+		s.refused.Note(a.ProducerID, a.Sequence, o, l.Now())
 	}
 	a.finish(l, o)
 }
@@ -126,12 +137,12 @@ func (s *Shard) expireHeld(l *core.Loop) (earliest time.Duration) {
 		a := held.pop()
 		if a.Deadline != 0 && a.Deadline <= l.Now() {
 			if a.Idempotent {
-				s.refused.note(a, Overloaded, l.Now()) // before those behind it are looked at
+				s.refused.Note(a.ProducerID, a.Sequence, Overloaded, l.Now()) // before those behind it are looked at
 			}
 			over.push(a)
 			continue
 		}
-		if a.Idempotent && s.refused.before(a, Pending, l.Now()) != Pending {
+		if a.Idempotent && s.outOfOrder(a, Pending, l.Now()) != Pending {
 			over.push(a)
 			continue
 		}

@@ -72,30 +72,35 @@ func TestHeldAppendsHaveADeadline(t *testing.T) {
 
 // A refused batch is remembered until it or a later one is appended, and the number of those remembered is bounded.
 func TestRefusedBatches(t *testing.T) {
-	var r refusedBatches
-	batch := func(producer, sequence uint64) *Append { return &Append{ProducerID: producer, Sequence: sequence} }
-	r.note(batch(1, 5), DiskFull, 0)
-	r.note(batch(1, 6), Overloaded, 0)
-	check(t, "behind", r.before(batch(1, 6), SequenceGap, 0), DiskFull)
-	check(t, "itself", r.before(batch(1, 5), SequenceGap, 0), SequenceGap)
-	check(t, "another producer", r.before(batch(2, 6), UnknownProducer, 0), UnknownProducer)
-	r.note(batch(1, 4), Overloaded, 0)
-	check(t, "the lowest counts", r.before(batch(1, 5), SequenceGap, 0), Overloaded)
-	r.appended(batch(1, 3))
-	check(t, "an earlier one again", len(r), 1)
-	r.appended(batch(1, 4))
-	check(t, "behind the next one", r.before(batch(1, 6), SequenceGap, 0), Overloaded)
-	check(t, "the next one", r.before(batch(1, 5), SequenceGap, 0), SequenceGap)
-	r.appended(batch(1, 5))
-	r.appended(batch(1, 6))
-	check(t, "all appended", len(r), 0)
-	r.note(batch(1, 7), Overloaded, time.Second)
-	check(t, "until then", r.before(batch(1, 8), SequenceGap, time.Second+refusedFor-1), Overloaded)
-	check(t, "not for ever", r.before(batch(1, 8), SequenceGap, time.Second+refusedFor), SequenceGap)
-	for id := range uint64(maxRefusedBatches + 1) {
-		r.note(batch(id, 0), Overloaded, 0)
+	var r RefusedBatches[uint64, Outcome]
+	before := func(producer, sequence uint64, otherwise Outcome, now time.Duration) Outcome {
+		if o, ok := r.Before(producer, sequence, now); ok {
+			return o
+		}
+		return otherwise
 	}
-	check(t, "bound", len(r), maxRefusedBatches)
-	check(t, "the oldest is forgotten", r.before(batch(0, 1), UnknownProducer, 0), UnknownProducer)
-	check(t, "the newest is not", r.before(batch(maxRefusedBatches, 1), UnknownProducer, 0), Overloaded)
+	r.Note(1, 5, DiskFull, 0)
+	r.Note(1, 6, Overloaded, 0)
+	check(t, "behind", before(1, 6, SequenceGap, 0), DiskFull)
+	check(t, "itself", before(1, 5, SequenceGap, 0), SequenceGap)
+	check(t, "another producer", before(2, 6, UnknownProducer, 0), UnknownProducer)
+	r.Note(1, 4, Overloaded, 0)
+	check(t, "the lowest counts", before(1, 5, SequenceGap, 0), Overloaded)
+	r.Passed(1, 3)
+	check(t, "an earlier one again", len(r), 1)
+	r.Passed(1, 4)
+	check(t, "behind the next one", before(1, 6, SequenceGap, 0), Overloaded)
+	check(t, "the next one", before(1, 5, SequenceGap, 0), SequenceGap)
+	r.Passed(1, 5)
+	r.Passed(1, 6)
+	check(t, "all appended", len(r), 0)
+	r.Note(1, 7, Overloaded, time.Second)
+	check(t, "until then", before(1, 8, SequenceGap, time.Second+RefusedFor-1), Overloaded)
+	check(t, "not for ever", before(1, 8, SequenceGap, time.Second+RefusedFor), SequenceGap)
+	for id := range uint64(MaxRefusedBatches + 1) {
+		r.Note(id, 0, Overloaded, 0)
+	}
+	check(t, "bound", len(r), MaxRefusedBatches)
+	check(t, "the oldest is forgotten", before(0, 1, UnknownProducer, 0), UnknownProducer)
+	check(t, "the newest is not", before(MaxRefusedBatches, 1, UnknownProducer, 0), Overloaded)
 }

@@ -20,7 +20,7 @@ type Shard struct {
 	ring      fanout.Ring  // the log, or its tail when there is one on disk. Invariant: ring.Tail() == appended
 	topic     fanout.Topic // who reads it
 	producers producers
-	refused   refusedBatches
+	refused   RefusedBatches[uint64, Outcome] // by producer; looked at only where a batch is not the next one
 	held      appendQueue
 	log       *shardLog // of a durable stream; nil in memory
 
