@@ -32,7 +32,7 @@ func newBenchView(a *app, c load.Config, broker *benchBroker) *benchView {
 }
 
 // header says what is measured and on what. In JSON the report holds the same.
-func (v *benchView) header(_ context.Context, o *benchOptions) error {
+func (v *benchView) header(ctx context.Context, o *benchOptions) error {
 	if v.app.output == "json" {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (v *benchView) header(_ context.Context, o *benchOptions) error {
 		{"load", v.loadText()},
 	}
 	if c.Stream == "" && c.Durability != load.Memory && v.broker.dir != "" {
-		took, err := load.SyncTime(v.broker.dir)
+		took, err := load.SyncTime(ctx, v.broker.dir)
 		text := "a sync of 4 KiB takes " + durationText(took) + " in " + v.broker.dir
 		if err != nil {
 			text = "the time of a sync is not known: " + deepest(err).Error()

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"felix/perf/load"
 )
 
 // A side is what one side of a comparison runs.
@@ -77,7 +79,7 @@ func (b *builder) build(ctx context.Context, s side) (program string, err error)
 		b.trees = append(b.trees, tree)
 	}
 	program = filepath.Join(b.dir, fmt.Sprintf("felixd-%d", n))
-	if err := command(ctx, tree, "go", "build", "-o", program, "felix/cmd/felixd"); err != nil {
+	if err := load.Build(ctx, tree, program, "felix/cmd/felixd"); err != nil {
 		return "", err
 	}
 	if b.built == nil {

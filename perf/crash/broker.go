@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"felix"
+
+	"felix/perf/load"
 )
 
 // A host is a data directory and the ports of the brokers that run on it, one after the other.
@@ -179,9 +181,5 @@ func (t *tail) String() string {
 // Build builds felixd into dir with the go tool and returns its path.
 func Build(ctx context.Context, dir string, flags ...string) (string, error) {
 	felixd := filepath.Join(dir, "felixd")
-	args := append(append([]string{"build"}, flags...), "-o", felixd, "felix/cmd/felixd")
-	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("felixd does not build: %w\n%s", err, out)
-	}
-	return felixd, nil
+	return felixd, load.Build(ctx, "", felixd, "felix/cmd/felixd", flags...)
 }

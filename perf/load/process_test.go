@@ -98,13 +98,13 @@ func TestTail(t *testing.T) {
 
 func TestSyncTime(t *testing.T) {
 	dir := t.TempDir()
-	if took, err := SyncTime(dir); err != nil || took <= 0 {
+	if took, err := SyncTime(t.Context(), dir); err != nil || took <= 0 {
 		t.Errorf("%v %v", took, err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if _, err := SyncTime(filepath.Join(dir, "nowhere")); err == nil {
+	if _, err := SyncTime(t.Context(), filepath.Join(dir, "nowhere")); err == nil {
 		t.Error("a directory that is not there has a sync time")
 	}
 }

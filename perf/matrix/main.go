@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"felix/perf/load"
 	"felix/perf/session"
 )
 
@@ -168,7 +169,7 @@ func measure(ctx context.Context, o *options, progress io.Writer) (s session.Ses
 	defer os.RemoveAll(work)
 	b := &bench{options: *o, root: root, work: work, felixd: filepath.Join(work, "felixd"), progress: progress}
 	b.once = b.oneRun
-	if err := build(ctx, root, b.felixd, "./cmd/felixd"); err != nil {
+	if err := load.Build(ctx, root, b.felixd, "./cmd/felixd"); err != nil {
 		return s, err
 	}
 	if err := b.do(ctx); err != nil {

@@ -276,16 +276,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// build builds a package of the module at dir.
-func build(ctx context.Context, dir, program, name string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, name)
-	cmd.Dir = dir
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s in %s: %w\n%s", name, dir, err, text)
-	}
-	return nil
-}
-
 // runPeers runs perf/peers, which leaves its part in the results directory.
 func (b *bench) runPeers(ctx context.Context) error {
 	fmt.Fprintln(b.progress, "peers")
@@ -295,7 +285,7 @@ func (b *bench) runPeers(ctx context.Context) error {
 	}
 	module := filepath.Join(b.root, "perf", "peers")
 	program := filepath.Join(b.work, "peers")
-	if err := build(ctx, module, program, "."); err != nil {
+	if err := load.Build(ctx, module, program, "."); err != nil {
 		return fmt.Errorf("perf/peers: %w; the cells are kept, and -peers=false leaves it out", err)
 	}
 	args := []string{"-o", dir}

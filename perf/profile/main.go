@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -73,8 +72,8 @@ func profile(ctx context.Context, cell load.Cell, dir string, took, warmup time.
 	}
 	defer os.RemoveAll(work)
 	program := filepath.Join(work, "felix")
-	if text, err := exec.CommandContext(ctx, "go", "build", "-o", program, "felix/cmd/felix").CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, text)
+	if err := load.Build(ctx, "", program, "felix/cmd/felix"); err != nil {
+		return err
 	}
 	// The broker of felix bench is as felixd, and takes mutex and block profiles when it is told to.
 	process, err := load.StartProcess(ctx, load.ProcessConfig{Command: []string{program, "bench-broker"}, Args: []string{"--profile-rates"}})
