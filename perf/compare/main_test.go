@@ -119,12 +119,9 @@ func TestCompare(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out.json")
 	var out, progress strings.Builder
 	err := run(t.Context(), []string{
-		"-b", "FELIX_CORE_SHARDS=1", "-cells", "memory-256B-64", "-rounds", "3", "-duration", "500ms", "-warmup", "100ms", "-json", file,
+		"-b", "FELIX_CORE_SHARDS=1", "-cells", "memory-256B-64", "-rounds", "3", "-duration", "1s", "-warmup", "100ms", "-json", file,
 	}, &out, &progress)
 	if err != nil {
-		if strings.Contains(err.Error(), "nothing was acknowledged") {
-			t.Skipf("the machine is too busy to measure anything: %v", err)
-		}
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(file)
@@ -140,7 +137,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if !strings.Contains(out.String(), "A: this tree\nB: FELIX_CORE_SHARDS=1\n") || time.Duration(r.DurationSec*1e9) != 500*time.Millisecond {
+	if !strings.Contains(out.String(), "A: this tree\nB: FELIX_CORE_SHARDS=1\n") || time.Duration(r.DurationSec*1e9) != time.Second {
 		t.Errorf("%s", out.String())
 	}
 }
