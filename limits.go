@@ -2,7 +2,10 @@ package felix
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+
+	"felix/replicate"
 )
 
 // A limit is a row of the table of limits: what a broker holds at most, and what happens there.
@@ -29,7 +32,7 @@ func limits() []limit {
 		{what: "one-way streams of a connection", unit: "streams", setting: "max_uni_streams_per_conn", atBound: "further ones wait at the client"},
 		{what: "frame", unit: "bytes", setting: "max_frame_bytes", atBound: "`invalid_request` where somebody waits for an answer; the stream ends"},
 		{what: "time for the rest of a frame", unit: "ms, and 1 s for each 64 KiB", setting: "frame_timeout_ms", atBound: "the stream is reset"},
-		{what: "names", unit: "bytes", value: "128", atBound: "`invalid_request`"},
+		{what: "names", unit: "bytes", value: strconv.Itoa(replicate.MaxNameBytes), atBound: "`invalid_request`"},
 		{what: "receive window of a stream, at first", unit: "bytes", setting: "initial_stream_window", atBound: "the client waits (QUIC flow control)"},
 		{what: "receive window of a connection, at first", unit: "bytes", setting: "initial_conn_window", atBound: "it grows while the client is authenticated and the memory budget has room, at most to an eighth of the room for windows; otherwise it stays"},
 		{what: "receive window of a stream, at most", unit: "bytes", setting: "max_stream_window", atBound: "the client waits"},
@@ -49,6 +52,9 @@ func limits() []limit {
 		{what: "requests of a connection that are no publishes", unit: "requests/s, two seconds' worth at once", setting: "max_requests_per_conn_per_sec", atBound: "`limit_exceeded`, with a time to wait"},
 		{what: "subscriptions of a connection", unit: "subscriptions", setting: "max_subscriptions_per_conn", atBound: "`limit_exceeded`"},
 		{what: "queue of a subscriber", unit: "batches", setting: "subscriber_queue_capacity", atBound: "the stream's rule: `catch_up` reads the log, `drop_new` and `drop_old` drop and count, `block` holds publishes to the shard back"},
+		{what: "queue that a client may ask for", unit: "batches", setting: "subscriber_queue_capacity_max", atBound: "it gets this many"},
+		{what: "records merged into one event while there is a backlog", unit: "records", setting: "event_batch_max_events", atBound: "what comes behind is the next event"},
+		{what: "bytes merged likewise", unit: "bytes", setting: "event_batch_max_bytes", atBound: "as above"},
 		{what: "one stall of a subscriber with `block`", unit: "ms", setting: "max_block_ms", atBound: "as `drop_new` from then on"},
 		{what: "records of a read without subscription", unit: "records", setting: "max_records_per_read", atBound: "the rest is the next page"},
 		{what: "bytes of such a page", unit: "bytes", value: "4 MiB", atBound: "the rest is the next page"},

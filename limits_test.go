@@ -27,6 +27,18 @@ func TestLimitsTable(t *testing.T) {
 	for _, s := range Settings() {
 		known[s.Key] = true
 	}
+	told := map[string]bool{
+		// Rules of what happens at a bound, which is in the rows of the bound.
+		"sub_queue_policy": true, "pub_ingress_wait": true, "tenant_publish_quotas": true, "tenant_publish_burst_ms": true,
+	}
+	for _, l := range limits() {
+		told[l.setting] = true
+	}
+	for _, s := range limitSettings() {
+		if !told[s.Key] {
+			t.Errorf("%s bounds something and has no row", s.Key)
+		}
+	}
 	for _, l := range limits() {
 		if l.what == "" || l.unit == "" || l.atBound == "" || (l.setting == "") == (l.value == "") || l.setting != "" && !known[l.setting] {
 			t.Errorf("row %+v lacks something", l)
