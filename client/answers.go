@@ -196,20 +196,25 @@ func (s *pubStream) settle() *Error {
 	}
 	for i := range s.parsed {
 		a := &s.parsed[i]
-		f, frame := s.queue.answer(a.requestID)
-		if f == nil {
+		out, ok := s.queue.answer(a.requestID)
+		if !ok {
 			problem = lost("publish", "", fmt.Errorf("an answer to publish %d, which is not out", a.requestID))
 			break
 		}
-		if a.refused != nil {
-			s.bad = append(s.bad, failed{f, a.refused, append([]byte(nil), frame...)})
-			continue
+		f := out.future
+		switch {
+		case out.pack != nil && a.refused != nil:
+			out.pack.each(out.frame[out.pack.recordsAt:], func(f *Future, frame []byte) { s.bad = append(s.bad, failed{f, a.refused, frame}) })
+			s.queue.releasePack(out.pack)
+		case out.pack != nil:
+			s.good = out.pack.stored(s.good, a.offset, a.hasOffset)
+			s.queue.releasePack(out.pack)
+		case a.refused != nil:
+			s.bad = append(s.bad, failed{f, a.refused, append([]byte(nil), out.frame...)})
+		case !f.ghost:
+			f.ack.Offset, f.ack.HasOffset = a.offset, a.hasOffset
+			s.good = append(s.good, f)
 		}
-		if f.ghost {
-			continue
-		}
-		f.ack.Offset, f.ack.HasOffset = a.offset, a.hasOffset
-		s.good = append(s.good, f)
 	}
 	s.queue.pop()
 	s.answers += uint64(len(s.parsed))

@@ -65,7 +65,7 @@ func TestPublisherFlush(t *testing.T) {
 	}
 }
 
-// No more than the granted window is out, whatever is queued.
+// No more than the granted window is out, whatever is queued. Batches are frames of their own.
 func TestPublishWindow(t *testing.T) {
 	b := newFakeBroker(t)
 	b.stream("orders", 1)
@@ -79,7 +79,7 @@ func TestPublishWindow(t *testing.T) {
 	check(t, err)
 	var futures []*Future
 	for i := range 100 {
-		futures = append(futures, p.PublishAsync(ctx, fmt.Append(nil, i)))
+		futures = append(futures, p.PublishBatchAsync(ctx, [][]byte{fmt.Append(nil, i)}))
 	}
 	s := c.entries[0].slots[0].current.Load()
 	eventually(t, "the window is used", func() bool {

@@ -138,8 +138,8 @@ func (s *pubStream) tryPublish(m *message, r *route, f *Future) bool {
 
 // fits says whether a frame has room now. One larger than the bound goes when nothing else is there.
 func (s *pubStream) fits(size int) bool {
-	held := s.queue.heldBytes + s.waiters.granted
-	return held == 0 || (held+size <= s.client.config.perStreamBytes && s.queue.count < s.client.config.perStreamPending)
+	held := s.queue.heldBytes + s.queue.packedBytes + s.waiters.granted
+	return held == 0 || (held+size <= s.client.config.perStreamBytes && s.queue.publishes+s.queue.packedPublishes < s.client.config.perStreamPending)
 }
 
 // waitForRoom is entered and left with the mutex held, except with an error.
@@ -176,18 +176,48 @@ func (s *pubStream) grantRoom() {
 	}
 }
 
-// push encodes m. The mutex is held, and there is room.
+// push encodes m, into the open pack of its shard where it may share a frame. The mutex is held, and there is room.
 func (s *pubStream) push(m *message, r *route, f *Future, size int) {
+	if !m.acked {
+		f = nil
+	}
+	open, packable := s.queue.openPack(m.topic, m.shard), m.packable()
+	if open >= 0 && !(packable && s.queue.open[open].takes(m, r)) {
+		s.closePack(open)
+		open = -1
+	}
+	if packable {
+		if open < 0 && s.queue.opened == maxOpenPacks {
+			s.closePack(0)
+		}
+		s.queue.pack(open, m, r, f)
+		return
+	}
 	if m.keyed && !m.explicit {
 		s.announceWidth(m.topic, r)
 	}
 	c := s.queue.reserve(size)
 	start := len(c.buf)
 	c.buf = m.appendFrame(c.buf, s.queue.nextID())
-	if !m.acked {
-		f = nil
-	}
 	s.queue.pushed(c, start, f)
+}
+
+// closePack makes a frame of open pack i.
+func (s *pubStream) closePack(i int) {
+	if p := &s.queue.open[i]; p.keyed {
+		s.announceWidth(p.topic, p.route)
+	}
+	s.queue.closePack(i)
+}
+
+// closePacks makes frames of all open packs, unless the window is shut: until it opens, the records that come share them.
+func (s *pubStream) closePacks() {
+	if q := &s.queue; q.window > 0 && q.count >= q.window {
+		return
+	}
+	for s.queue.opened > 0 {
+		s.closePack(s.queue.opened - 1)
+	}
 }
 
 // announceWidth tells the broker by which width the next keyed batch was routed, once per stream and change.
@@ -230,7 +260,11 @@ func (s *pubStream) writeLoop() {
 	s.mu.Lock()
 	for s.err == nil {
 		b := s.queue.take()
-		if b == nil && s.finishing && s.queue.written() {
+		if b == nil {
+			s.closePacks()
+			b = s.queue.take()
+		}
+		if b == nil && s.finishing && s.queue.written() && s.queue.opened == 0 {
 			s.finSent = true
 			s.mu.Unlock()
 			s.io.Close()

@@ -28,6 +28,13 @@ type sendQueue struct {
 	window    int // most entries sent and unanswered; 0 means no bound
 
 	plainTaken int // bytes of frames without answer that the last take holds
+
+	open            []packing // maxOpenPacks, nil before the first; pack.go
+	opened          int       // of them, from the first, that hold records
+	packedBytes     int       // of the records in open
+	packedPublishes int       // those among them that are acked
+	publishes       int       // acked records behind entries
+	sparePacks      []*pack   // to be used again
 }
 
 // A chunk is a piece of the stream's bytes.
@@ -41,9 +48,11 @@ type chunk struct {
 }
 
 type entry struct {
-	future     *Future // nil once answered, while an older one is not
+	future     *Future // of the first record; nil once answered, while an older entry is not
+	pack       *pack   // nil unless several records were packed into the frame
 	chunk      *chunk
 	start, end int32 // of the frame in the chunk
+	records    int32 // publishes that it answers: 1, or those of the pack
 }
 
 const (
@@ -113,6 +122,7 @@ func (q *sendQueue) trim() {
 	}
 	clear(q.spare)
 	q.spare = q.spare[:0]
+	q.sparePacks, q.open = nil, nil
 	q.chunkBytes = minChunkBytes
 	q.head, q.tail = nil, nil
 	if len(q.entries) > minEntries {
@@ -137,8 +147,9 @@ func (q *sendQueue) pushed(c *chunk, start int, f *Future) {
 		copy(grown[n:], q.entries[:q.first])
 		q.entries, q.first = grown, 0
 	}
-	*q.at(q.count) = entry{future: f, chunk: c, start: int32(start), end: int32(len(c.buf))}
+	*q.at(q.count) = entry{future: f, chunk: c, start: int32(start), end: int32(len(c.buf)), records: 1}
 	q.count++
+	q.publishes++
 	c.open++
 }
 
@@ -190,20 +201,26 @@ func (q *sendQueue) wrote(n int) {
 	q.plainTaken = 0
 }
 
-// answer takes the publish with this request id out of the queue. It returns its future and a view of its frame, valid until the next
-// call of pop, or nil when no such publish is out.
-func (q *sendQueue) answer(requestID uint64) (*Future, []byte) {
+// An answered is what an answer is about.
+type answered struct {
+	future *Future // of the first record
+	pack   *pack   // nil unless the frame holds several records; whoever has it gives it back with releasePack
+	frame  []byte  // a view, valid until the next call of pop
+}
+
+// answer takes the frame with this request id out of the queue. ok is false when no such frame is out.
+func (q *sendQueue) answer(requestID uint64) (a answered, ok bool) {
 	i := requestID - q.firstID
 	if requestID < q.firstID || i >= uint64(q.sent) {
-		return nil, nil
+		return a, false
 	}
 	e := q.at(int(i))
-	f := e.future
-	if f == nil {
-		return nil, nil
+	if e.future == nil {
+		return a, false
 	}
-	e.future = nil
-	return f, e.chunk.buf[e.start:e.end]
+	a = answered{e.future, e.pack, e.chunk.buf[e.start:e.end]}
+	e.future, e.pack = nil, nil
+	return a, true
 }
 
 // pop forgets the oldest entries that were answered.
@@ -214,6 +231,7 @@ func (q *sendQueue) pop() {
 			return
 		}
 		q.heldBytes -= int(e.end - e.start)
+		q.publishes -= int(e.records)
 		e.chunk.open--
 		if e.chunk.open == 0 && e.chunk.passed {
 			q.release(e.chunk)
@@ -232,10 +250,28 @@ func (q *sendQueue) unanswered() int { return q.sent }
 // disown gives every publish that is not answered to f and puts a ghost in its place, whose answer nobody waits for.
 func (q *sendQueue) disown(f func(*Future)) {
 	ghost := &Future{ghost: true}
+	disown := func(future **Future) {
+		if *future != nil && !(*future).ghost {
+			f(*future)
+			*future = ghost
+		}
+	}
 	for i := range q.count {
-		if e := q.at(i); e.future != nil && !e.future.ghost {
-			f(e.future)
-			e.future = ghost
+		e := q.at(i)
+		if e.pack == nil {
+			disown(&e.future)
+			continue
+		}
+		for j := range e.pack.items {
+			disown(&e.pack.items[j].future)
+		}
+		e.future = ghost
+	}
+	for i := range q.opened {
+		if pack := q.open[i].pack; pack != nil {
+			for j := range pack.items {
+				disown(&pack.items[j].future)
+			}
 		}
 	}
 }
@@ -246,14 +282,24 @@ func (q *sendQueue) written() bool {
 }
 
 // empty reports whether everything was written and answered.
-func (q *sendQueue) empty() bool { return q.count == 0 && q.written() }
+func (q *sendQueue) empty() bool { return q.count == 0 && q.written() && q.opened == 0 }
 
-// drain calls f for every publish that is not answered, oldest first, with a view of its frame and whether it was handed to the writer,
-// and empties the queue.
+// drain calls f for every publish that is not answered, oldest first in each shard, with a view of its frame and whether it was handed to
+// the writer, and empties the queue.
 func (q *sendQueue) drain(f func(future *Future, frame []byte, sent bool)) {
 	for i := range q.count {
-		if e := q.at(i); e.future != nil {
+		e := q.at(i)
+		switch {
+		case e.future == nil:
+		case e.pack != nil:
+			e.pack.each(e.chunk.buf[int(e.start)+e.pack.recordsAt:e.end], func(future *Future, frame []byte) { f(future, frame, i < q.sent) })
+		default:
 			f(e.future, e.chunk.buf[e.start:e.end], i < q.sent)
+		}
+	}
+	for i := range q.opened {
+		if p := &q.open[i]; p.pack != nil {
+			p.pack.each(p.records, func(future *Future, frame []byte) { f(future, frame, false) })
 		}
 	}
 	*q = sendQueue{}

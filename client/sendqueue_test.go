@@ -58,11 +58,11 @@ func (m *queueModel) wrote() {
 
 // answer answers the i-th unanswered publish.
 func (m *queueModel) answer(i int) {
-	f, frame := m.q.answer(m.first + uint64(i))
-	if f != m.futures[i] || !bytes.Equal(frame, m.frames[i]) {
+	out, ok := m.q.answer(m.first + uint64(i))
+	if !ok || out.future != m.futures[i] || !bytes.Equal(out.frame, m.frames[i]) {
 		m.t.Fatalf("answer %d gave another publish", i)
 	}
-	if again, _ := m.q.answer(m.first + uint64(i)); again != nil {
+	if _, again := m.q.answer(m.first + uint64(i)); again {
 		m.t.Fatal("one publish was answered twice")
 	}
 	m.futures[i] = nil
