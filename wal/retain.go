@@ -17,11 +17,11 @@ func (l *Lane) reclaim() error {
 		return nil
 	}
 	moved := false
-	live := l.liveBytes()
 	sealed := l.sealedSegments()
+	live := l.liveIn(sealed)
 	for i, s := range sealed {
 		// The newest segments are left alone: what is sparse in them may be gone before it is worth moving.
-		if i >= len(sealed)-1 || live[s] == 0 || s.damaged.Load() || live[s]*100 >= s.size*int64(l.opts.SparseShare) {
+		if i >= len(sealed)-1 || live[i] == 0 || s.damaged.Load() || live[i]*100 >= s.size*int64(l.opts.SparseShare) {
 			continue
 		}
 		err := l.moveLive(s)
@@ -67,11 +67,11 @@ func (x *index) anyHole() bool {
 	return false
 }
 
-// liveBytes is about how much of each segment is still wanted. A segment that is not in it holds nothing.
-func (l *Lane) liveBytes() map[*segment]int64 {
+// liveIn is about how much of each of these segments is still wanted. One of which nothing is stays that way: sealed segments take no
+// records. That is why they are asked for by name: one that was active when its bytes were counted may have filled and been sealed since.
+func (l *Lane) liveIn(sealed []*segment) []int64 {
 	l.idx.mu.RLock()
-	defer l.idx.mu.RUnlock()
-	live := map[*segment]int64{}
+	live := make(map[*segment]int64, len(sealed))
 	for _, s := range l.idx.shards {
 		for i := range s.extents {
 			e := &s.extents[i]
@@ -90,16 +90,22 @@ func (l *Lane) liveBytes() map[*segment]int64 {
 			}
 		}
 	}
-	return live
+	l.idx.mu.RUnlock()
+	bytes := make([]int64, len(sealed))
+	for i, s := range sealed {
+		bytes[i] = live[s]
+	}
+	return bytes
 }
 
 // release logs that empty segments are gone, makes that durable, and lets them go.
 func (l *Lane) release() error {
-	live := l.liveBytes()
+	sealed := l.sealedSegments()
+	live := l.liveIn(sealed)
 	var empty []*segment
 	j := &job{reserve: true, reply: make(chan error, 1)}
-	for _, s := range l.sealedSegments() {
-		if live[s] == 0 && len(empty) < maxGroupEntries {
+	for i, s := range sealed {
+		if live[i] == 0 && len(empty) < maxGroupEntries {
 			empty = append(empty, s)
 			j.batches = append(j.batches, Batch{Kind: kindRelease, Base: offsetOfEpoch(s.epoch), Time: l.now().UnixMicro()})
 		}
