@@ -36,6 +36,8 @@ type keeper struct {
 	noted      map[string]bool // troubles that last, each of which is logged once
 	zeros      []byte
 	lastSeen   uint64 // groups written at the last look, to tell idle time
+	perSync    syncShare
+	restUntil  time.Time // no zeros before it, while syncs are of much log each
 }
 
 func (k *keeper) poke() {

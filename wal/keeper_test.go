@@ -62,6 +62,25 @@ func TestZerosStayAheadOfTheGroups(t *testing.T) {
 	}
 }
 
+// Large groups are not preceded by as many zeros.
+func TestZerosRestWhileGroupsAreLarge(t *testing.T) {
+	d := faultfs.New(128 << 20)
+	opts := diskOptions(d)
+	opts.SegmentBytes, opts.MaxGroupBytes, opts.ZeroAhead, opts.ZeroRate = 16<<20, 1<<20, 4<<20, 1<<40
+	o := openOwner(t, "l", opts)
+	defer o.mustClose()
+	publish := func() uint64 {
+		for range 40 {
+			o.mustPublish(1, 200, 1000)
+		}
+		return o.lane.StatsOffCore().ZeroedBytes
+	}
+	before := publish()
+	if grown := publish() - before; grown > 1<<20 { // a chunk that had begun
+		t.Errorf("%d bytes zeroed beside 8 MB of log in groups of 200 KB", grown)
+	}
+}
+
 func TestSegmentsFitASmallDisk(t *testing.T) {
 	d := faultfs.New(64 << 20)
 	opts := diskOptions(d)

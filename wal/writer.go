@@ -26,7 +26,6 @@ type writer struct {
 	jobDir      []dirEntry
 	parsed      Batch
 	lastWritten int64 // written time of the last group; never runs backwards
-	lagNoted    bool  // said once that zeroing lags
 }
 
 // job is work that the keeper asks of the lane's goroutine: batches that it made (moved ones, releases), or a sync.
@@ -168,10 +167,6 @@ func (l *Lane) put(dir []dirEntry, body []byte, sync bool) error {
 	}
 	if behind {
 		l.keep.poke()
-	}
-	if !zeroed && l.opts.ZeroAhead > 0 && !w.lagNoted && l.stats.zeroedGroups.Load() > 0 {
-		w.lagNoted = true
-		l.opts.Log(fmt.Sprintf("lane %d: zeroing has fallen behind the log; groups go into fallocated blocks and syncs are slower until segments are recycled", l.opts.Lane))
 	}
 	if err := w.backend.Write(seg.file, bufs, seg.pos, sync); err != nil {
 		return l.fail(fmt.Errorf("write group %d at byte %d of %s: %w", h.sequence, seg.pos, seg.name, err))

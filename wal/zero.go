@@ -73,9 +73,35 @@ func (z *zeroState) ahead() int64 {
 	return z.zeroedTo - z.used
 }
 
+const (
+	// zeroUpTo is how much log a sync may make durable for zeros to be worth writing. A sync of fallocated blocks also waits for the file
+	// system to note that they are written: about 100 us, which a small group feels. Above it the disk's bandwidth is what counts, of which
+	// zeros take as much as the log itself.
+	zeroUpTo = 128 << 10
+	// zeroRest is how long the lane is idle before zeros go on after that.
+	zeroRest = time.Second
+	// syncShareOver is how many syncs, or how many times zeroUpTo without one, a syncShare looks back.
+	syncShareOver = 8
+)
+
+// A syncShare follows how much log one sync makes durable.
+type syncShare struct {
+	bytes       int64 // 0 until it is known
+	syncs, seen uint64
+}
+
+// update takes the counts of syncs and of bytes of log so far.
+func (s *syncShare) update(syncs, bytes uint64) {
+	n, grown := syncs-s.syncs, bytes-s.seen
+	if n >= syncShareOver || grown >= syncShareOver*zeroUpTo {
+		s.bytes = int64(grown / max(n, 1))
+		s.syncs, s.seen = syncs, bytes
+	}
+}
+
 // zeroAhead zeroes one chunk where the log will go and returns when to go on, 0 when the zeros are far enough ahead.
 // Within the active segment it works in idle time unless the zeros are about to be caught up with, since a sync of a
-// group also waits for zeros of the same file.
+// group also waits for zeros of the same file. While syncs are of much log each (zeroUpTo) it rests until the lane is idle.
 func (l *Lane) zeroAhead() time.Duration {
 	k := &l.keep
 	if l.opts.ZeroAhead < 0 || k.noAllocate {
@@ -88,6 +114,16 @@ func (l *Lane) zeroAhead() time.Duration {
 	groups := l.stats.groups.Load()
 	busy := groups != k.lastSeen
 	k.lastSeen = groups
+	k.perSync.update(l.stats.syncs.Load(), l.stats.logBytes.Load())
+	if k.perSync.bytes > zeroUpTo {
+		now := l.now()
+		if busy {
+			k.restUntil = now.Add(zeroRest)
+		}
+		if left := k.restUntil.Sub(now); left > 0 && left <= zeroRest { // a clock that was set back ends the rest
+			return max(left/8, pace)
+		}
+	}
 	distance := max(l.opts.ZeroAhead, l.stats.rate(l.now(), l.opts.ZeroAhead))
 	target := active
 	if busy && active.zero.ahead() >= distance/4 {
