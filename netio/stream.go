@@ -195,7 +195,7 @@ func (st *stream) readFrames() error {
 			if c == nil {
 				continue
 			}
-			upTo = len(c.buf)
+			upTo = min(len(c.buf), maxReadChunkBytes) // until it is known what begins here
 			if frame > 0 {
 				upTo, whole = want, frame <= len(st.carry)
 			}
@@ -232,6 +232,9 @@ func (st *stream) readFrames() error {
 			c, have = nil, 0
 		case c.alone() && need <= len(c.buf):
 			have = copy(c.buf, rest)
+			if !st.meter.on { // else upTo is the end of the frame
+				upTo = readTo(c, need)
+			}
 			part.hold(st, need, isNew)
 		case len(rest) <= carriedBytes && (need <= maxReadChunkBytes || st.meter.on):
 			part.stop()
@@ -239,22 +242,39 @@ func (st *stream) readFrames() error {
 			c.release()
 			c, have = nil, 0
 		default:
-			// Never wait for bytes while holding some: the frame may need the whole budget.
-			st.carry = append(st.carry[:0], rest...)
-			c.release()
-			if c, err = st.borrow(size); err != nil {
-				return err
+			next := st.tryBorrow(size)
+			if next != nil {
+				have = copy(next.buf, rest)
+				c.release()
+				c = next
+			} else {
+				// Never wait for bytes while holding some: the frame may need the whole budget.
+				st.carry = append(st.carry[:0], rest...)
+				c.release()
+				if c, err = st.borrow(size); err != nil {
+					return err
+				}
+				if c == nil {
+					part.stop()
+					have = 0
+					continue
+				}
+				have = copy(c.buf, st.carry)
+				st.carry = nil
 			}
-			if c == nil {
-				part.stop()
-				have = 0
-				continue
-			}
-			have, upTo = copy(c.buf, st.carry), len(c.buf)
-			st.carry = nil
+			upTo = readTo(c, need)
 			part.hold(st, need, isNew)
 		}
 	}
+}
+
+// readTo is up to where a chunk is filled that holds the beginning of a frame of need bytes: to the end of that frame when it is large,
+// since what came behind it would have to be copied out of the chunk, which goes with the frame.
+func readTo(c *chunk, need int) int {
+	if need > maxReadChunkBytes {
+		return need
+	}
+	return len(c.buf)
 }
 
 // peek waits for a byte.
@@ -284,16 +304,25 @@ func nextSize(size, have, need int) int {
 // borrow waits for a chunk. In its place it returns none when the next frame was shed.
 func (st *stream) borrow(size int) (*chunk, error) {
 	c := st.conn
-	b := budgets{conn: c.bytes, huge: c.server.huge, large: c.server.large, all: c.server.bytes}
 	if c.server.limits.ShedUnacked {
-		if got := c.server.chunks.tryBorrow(b, size); got != nil {
+		if got := st.tryBorrow(size); got != nil {
 			return got, nil
 		}
 		if shed, err := st.shedNext(); shed || err != nil {
 			return nil, err
 		}
 	}
-	return c.server.chunks.borrow(c.quic.Context(), b, size)
+	return c.server.chunks.borrow(c.quic.Context(), c.budgets(), size)
+}
+
+// tryBorrow returns a chunk, nil when there is no room for one now.
+func (st *stream) tryBorrow(size int) *chunk {
+	return st.conn.server.chunks.tryBorrow(st.conn.budgets(), size)
+}
+
+// budgets are those that the connection's chunks are charged to.
+func (c *conn) budgets() budgets {
+	return budgets{conn: c.bytes, huge: c.server.huge, large: c.server.large, all: c.server.bytes}
 }
 
 // A partTimer ends a stream that keeps a part of a frame in a chunk for too long, which is room that others wait for. Its reader
