@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -274,6 +275,7 @@ func (s *pubStream) writeLoop() {
 			s.parked = true
 			s.mu.Unlock()
 			<-s.wake
+			runtime.Gosched() // who is about to publish does, and shares what is written next
 			s.mu.Lock()
 			continue
 		}
