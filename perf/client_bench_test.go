@@ -25,7 +25,7 @@ func BenchmarkPublish(b *testing.B) {
 		for mode, config := range map[string]felix.Config{"free": {}, "pinned": {CoreShards: runtime.NumCPU()}} {
 			b.Run(fmt.Sprintf("%dB/batch=%d/broker=%s", shape.size, shape.batch, mode), func(b *testing.B) {
 				for b.Loop() {
-					l, err := ceiling.Loop(b.Context(), ceiling.LoopConfig{Duration: time.Second})
+					l, err := ceiling.OneProcess.Loop(b.Context(), ceiling.LoopConfig{Duration: time.Second})
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -59,7 +59,7 @@ func BenchmarkLonePublish(b *testing.B) {
 // lone reports one publish at a time beside the echo.
 func lone(b *testing.B, generator string) {
 	const rounds = 5000
-	echo, err := ceiling.Echo(b.Context(), 256, rounds)
+	echo, err := ceiling.OneProcess.Echo(b.Context(), 256, rounds)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	bytes := catchUpBytes(b)
 	batches := int(bytes / (size * batch))
 	for b.Loop() {
-		sink, err := ceiling.Sink(b.Context(), 1, time.Second)
+		sink, err := ceiling.OneProcess.Sink(b.Context(), 1, time.Second)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -15,7 +15,7 @@ func BenchmarkLean(b *testing.B) {
 	for _, shape := range []struct{ size, batch int }{{256, 1}, {256, 64}, {4096, 64}} {
 		b.Run(fmt.Sprintf("%dB/batch=%d", shape.size, shape.batch), func(b *testing.B) {
 			for b.Loop() {
-				l, err := ceiling.Loop(b.Context(), ceiling.LoopConfig{Duration: time.Second})
+				l, err := ceiling.OneProcess.Loop(b.Context(), ceiling.LoopConfig{Duration: time.Second})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -12,7 +12,6 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -22,17 +21,30 @@ import (
 
 const alpn = "ceiling"
 
-// link is a server and a client that talk over loopback.
+// A Form says in how many processes a probe runs.
+type Form int
+
+const (
+	// OneProcess has server and client in this process, as benchmarks of package perf have broker and client.
+	OneProcess Form = iota
+	// TwoProcesses starts this program once more as the server, as perf/matrix has broker and generator: what it costs to wake the other
+	// process is part of the figure. main, or TestMain, must call ServeIfAsked first.
+	TwoProcesses
+)
+
+// A half is the server half of a probe, in this process or in another.
+type half interface {
+	address() net.Addr
+	certificates() *x509.CertPool // to trust
+	// received is how many bytes the server has read, which only Sink's counts.
+	received(ctx context.Context) (int64, error)
+	close() error
+}
+
+// A link is a server half and the clients that talk to it over loopback.
 type link struct {
-	serverConn *udp.Conn
-	server     *quic.Transport
-	listener   *quic.Listener
-	clientTLS  *tls.Config
-
-	mu      sync.Mutex
+	half
 	clients []*client
-
-	goroutines sync.WaitGroup // of the server
 }
 
 // client is one connection with a socket of its own.
@@ -56,10 +68,11 @@ func quicConfig() *quic.Config {
 	}
 }
 
-func certificate() (tls.Certificate, *x509.CertPool, error) {
+// certificate makes a certificate for loopback that signs itself.
+func certificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return tls.Certificate{}, nil, err
+		return tls.Certificate{}, err
 	}
 	now := time.Now()
 	template := &x509.Certificate{
@@ -70,50 +83,22 @@ func certificate() (tls.Certificate, *x509.CertPool, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		return tls.Certificate{}, nil, err
+		return tls.Certificate{}, err
 	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool, nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// newLink starts a server that runs serve for every stream it accepts.
-func newLink(serve func(*quic.Stream)) (*link, error) {
-	cert, roots, err := certificate()
-	if err != nil {
-		return nil, err
+// open starts the server half of a probe.
+func (f Form) open(ctx context.Context, a ask) (l *link, err error) {
+	l = &link{}
+	if f == TwoProcesses {
+		l.half, err = startProcess(ctx, a)
+	} else {
+		l.half, err = startServer(a)
 	}
-	l := &link{clientTLS: &tls.Config{RootCAs: roots, NextProtos: []string{alpn}, MinVersion: tls.VersionTLS13}}
-	l.serverConn, err = udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), udp.Options{})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the server of probe %s: %w", a.probe, err)
 	}
-	l.server = &quic.Transport{Conn: l.serverConn}
-	l.listener, err = l.server.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}, MinVersion: tls.VersionTLS13}, quicConfig())
-	if err != nil {
-		return nil, errors.Join(err, l.server.Close(), l.serverConn.Close())
-	}
-	l.goroutines.Go(func() {
-		for {
-			conn, err := l.listener.Accept(context.Background())
-			if err != nil {
-				return
-			}
-			l.goroutines.Go(func() {
-				for {
-					stream, err := conn.AcceptStream(context.Background())
-					if err != nil {
-						return
-					}
-					l.goroutines.Go(func() { serve(stream) })
-				}
-			})
-		}
-	})
 	return l, nil
 }
 
@@ -123,25 +108,21 @@ func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
 		return nil, err
 	}
 	c := &client{socket: socket, transport: &quic.Transport{Conn: socket}}
-	c.conn, err = c.transport.Dial(ctx, l.serverConn.LocalAddr(), l.clientTLS, quicConfig())
+	config := &tls.Config{RootCAs: l.certificates(), NextProtos: []string{alpn}, MinVersion: tls.VersionTLS13}
+	c.conn, err = c.transport.Dial(ctx, l.address(), config, quicConfig())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("dial the probe's server: %w", err), c.transport.Close(), c.socket.Close())
 	}
-	l.mu.Lock()
 	l.clients = append(l.clients, c)
-	l.mu.Unlock()
 	return c.conn, nil
 }
 
-// close ends clients and server and waits for the server's goroutines.
-func (l *link) close() {
+// close ends clients and server and waits for the server's end.
+func (l *link) close() error {
 	for _, c := range l.clients {
 		c.conn.CloseWithError(0, "")
 		c.transport.Close()
 		c.socket.Close()
 	}
-	l.listener.Close()
-	l.server.Close()
-	l.serverConn.Close()
-	l.goroutines.Wait()
+	return l.half.close()
 }

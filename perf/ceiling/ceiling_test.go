@@ -10,22 +10,34 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	ServeIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+var forms = map[string]Form{"one-process": OneProcess, "two-processes": TwoProcesses}
 
 // The probes are short here: the test is that they move data, check their answers and leave nothing behind.
 func TestProbes(t *testing.T) {
-	ctx := t.Context()
-	rate, err := Loop(ctx, LoopConfig{Conns: 2, Streams: 2, Warmup: 20 * time.Millisecond, Duration: 100 * time.Millisecond})
-	if err != nil || rate <= 0 {
-		t.Errorf("Loop: %v records/s, %v", rate, err)
-	}
-	echo, err := Echo(ctx, 256, 100)
-	if err != nil || echo.P50 <= 0 || echo.P99 < echo.P50 {
-		t.Errorf("Echo: %+v, %v", echo, err)
-	}
-	bytes, err := Sink(ctx, 1, 100*time.Millisecond)
-	if err != nil || bytes <= 0 {
-		t.Errorf("Sink: %v B/s, %v", bytes, err)
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			rate, err := form.Loop(ctx, LoopConfig{Conns: 2, Streams: 2, Warmup: 20 * time.Millisecond, Duration: 100 * time.Millisecond})
+			if err != nil || rate <= 0 {
+				t.Errorf("Loop: %v records/s, %v", rate, err)
+			}
+			echo, err := form.Echo(ctx, 256, 100)
+			if err != nil || echo.P50 <= 0 || echo.P99 < echo.P50 {
+				t.Errorf("Echo: %+v, %v", echo, err)
+			}
+			bytes, err := form.Sink(ctx, 1, 100*time.Millisecond)
+			if err != nil || bytes <= 0 {
+				t.Errorf("Sink: %v B/s, %v", bytes, err)
+			}
+			if _, err := form.Loop(ctx, LoopConfig{Rings: maxRings + 1}); err == nil {
+				t.Error("a Loop beyond its bound")
+			}
+		})
 	}
 }
 
@@ -58,43 +70,56 @@ func TestDisk(t *testing.T) {
 func TestProbeStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Sink(ctx, 1, time.Hour); err == nil {
-		t.Error("Sink ran to its end with a canceled context")
+	for name, form := range forms {
+		if _, err := form.Sink(ctx, 1, time.Hour); err == nil {
+			t.Errorf("%s: Sink ran to its end with a canceled context", name)
+		}
 	}
 	if _, err := Disk(ctx, DiskConfig{Dir: t.TempDir(), FileBytes: 1 << 20}); err == nil {
 		t.Error("Disk ran to its end with a canceled context")
 	}
 }
 
+// inForms runs a benchmark in both forms, the one that is compared with a broker in a process of its own last.
+func inForms(b *testing.B, once func(b *testing.B, form Form)) {
+	for _, name := range []string{"one-process", "two-processes"} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				once(b, forms[name])
+			}
+		})
+	}
+}
+
 func BenchmarkLoop(b *testing.B) {
-	for b.Loop() {
-		rate, err := Loop(b.Context(), LoopConfig{})
+	inForms(b, func(b *testing.B, form Form) {
+		rate, err := form.Loop(b.Context(), LoopConfig{})
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.ReportMetric(rate, "records/s")
-	}
+	})
 }
 
 func BenchmarkEcho(b *testing.B) {
-	for b.Loop() {
-		echo, err := Echo(b.Context(), 256, 5000)
+	inForms(b, func(b *testing.B, form Form) {
+		echo, err := form.Echo(b.Context(), 256, 5000)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.ReportMetric(float64(echo.P50.Microseconds()), "p50-us")
 		b.ReportMetric(float64(echo.P99.Microseconds()), "p99-us")
-	}
+	})
 }
 
 func BenchmarkSink(b *testing.B) {
-	for b.Loop() {
-		rate, err := Sink(b.Context(), 1, 2*time.Second)
+	inForms(b, func(b *testing.B, form Form) {
+		rate, err := form.Sink(b.Context(), 1, 2*time.Second)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.ReportMetric(rate/1e6, "MB/s")
-	}
+	})
 }
 
 func BenchmarkDisk(b *testing.B) {

@@ -2,6 +2,7 @@ package ceiling
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"time"
@@ -17,32 +18,32 @@ type EchoResult struct {
 
 // Echo sends requests of size bytes one after the other on one stream and returns how long the answers took. The first
 // tenth is not counted.
-func Echo(ctx context.Context, size, rounds int) (EchoResult, error) {
-	l, err := newLink(serveEcho)
+func (f Form) Echo(ctx context.Context, size, rounds int) (r EchoResult, err error) {
+	l, err := f.open(ctx, ask{probe: probeEcho})
 	if err != nil {
-		return EchoResult{}, err
+		return r, err
 	}
-	defer l.close()
+	defer func() { err = errors.Join(err, l.close()) }()
 	conn, err := l.dial(ctx)
 	if err != nil {
-		return EchoResult{}, err
+		return r, err
 	}
 	stream, err := conn.OpenStreamSync(ctx)
 	if err != nil {
-		return EchoResult{}, err
+		return r, err
 	}
 	request, answer := make([]byte, size), make([]byte, size)
 	took := make([]time.Duration, 0, rounds)
 	for i := range rounds + rounds/10 {
 		if err := ctx.Err(); err != nil {
-			return EchoResult{}, err
+			return r, err
 		}
 		start := time.Now()
 		if _, err := stream.Write(request); err != nil {
-			return EchoResult{}, err
+			return r, err
 		}
 		if _, err := io.ReadFull(stream, answer); err != nil {
-			return EchoResult{}, err
+			return r, err
 		}
 		if i >= rounds/10 {
 			took = append(took, time.Since(start))

@@ -3,6 +3,7 @@ package ceiling
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -17,7 +18,7 @@ import (
 type LoopConfig struct {
 	Conns, Streams, InFlight int
 	RecordBytes              int // at least 8
-	Rings                    int
+	Rings                    int // at most 4,096
 	// Warmup is not counted; Duration is. Zero means 500 ms and 2 s.
 	Warmup, Duration time.Duration
 }
@@ -51,20 +52,20 @@ type ring struct {
 }
 
 // Loop returns acknowledged records per second.
-func Loop(ctx context.Context, c LoopConfig) (perSecond float64, err error) {
+func (f Form) Loop(ctx context.Context, c LoopConfig) (perSecond float64, err error) {
 	c.defaults()
-	rings := make([]ring, c.Rings)
-	l, err := newLink(func(s *quic.Stream) { serveLoop(s, rings) })
+	var wait sync.WaitGroup
+	defer wait.Wait() // once the connections are closed, which ends a read that nobody answers
+	l, err := f.open(ctx, ask{probeLoop, c.Rings})
 	if err != nil {
 		return 0, err
 	}
-	defer l.close()
+	defer func() { err = errors.Join(err, l.close()) }()
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var (
 		acked atomic.Int64
-		wait  sync.WaitGroup
 		fails = make(chan error, 2*c.Conns*c.Streams)
 	)
 	for range c.Conns {

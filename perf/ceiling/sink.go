@@ -2,6 +2,7 @@ package ceiling
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,26 +12,16 @@ import (
 
 // Sink writes conns streams, each on a connection of its own, as fast as they go and returns the bytes per second that
 // the server read. The first quarter of d comes on top and is not counted.
-func Sink(ctx context.Context, conns int, d time.Duration) (bytesPerSecond float64, err error) {
-	var read atomic.Int64
-	l, err := newLink(func(s *quic.Stream) {
-		buf := make([]byte, 256<<10)
-		for {
-			n, err := s.Read(buf)
-			read.Add(int64(n))
-			if err != nil {
-				s.Close()
-				return
-			}
-		}
-	})
+func (f Form) Sink(ctx context.Context, conns int, d time.Duration) (bytesPerSecond float64, err error) {
+	var wait sync.WaitGroup
+	defer wait.Wait() // once the connections are closed, which ends a write that nobody reads
+	l, err := f.open(ctx, ask{probe: probeSink})
 	if err != nil {
 		return 0, err
 	}
-	defer l.close()
+	defer func() { err = errors.Join(err, l.close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var wait sync.WaitGroup
 	for range conns {
 		conn, err := l.dial(ctx)
 		if err != nil {
@@ -53,10 +44,27 @@ func Sink(ctx context.Context, conns int, d time.Duration) (bytesPerSecond float
 	if err := sleep(ctx, d/4); err != nil {
 		return 0, err
 	}
-	from, start := read.Load(), time.Now()
-	err = sleep(ctx, d)
-	bytesPerSecond = float64(read.Load()-from) / time.Since(start).Seconds()
-	stop()
-	wait.Wait()
-	return bytesPerSecond, err
+	from, err := l.received(ctx)
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if err := sleep(ctx, d); err != nil {
+		return 0, err
+	}
+	to, err := l.received(ctx)
+	return float64(to-from) / time.Since(start).Seconds(), err
+}
+
+// serveSink reads into nowhere.
+func serveSink(s *quic.Stream, received *atomic.Int64) {
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := s.Read(buf)
+		received.Add(int64(n))
+		if err != nil {
+			s.Close()
+			return
+		}
+	}
 }

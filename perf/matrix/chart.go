@@ -90,8 +90,8 @@ func throughput(s session.Session) (*chart, error) {
 		all = append(all, row)
 	}
 	var limit *line
-	if s.Cells != nil && len(s.Cells.Ceilings.SinkMBPerSec) > 0 {
-		limit = &line{"ceiling S", session.Median(s.Cells.Ceilings.SinkMBPerSec)}
+	if s.Cells != nil {
+		limit = &line{"ceiling S", s.Cells.Ceilings.S()}
 	}
 	return bars("throughput", "Payload by size, batch and promise", "MB/s", shapes, all, limit)
 }
@@ -110,8 +110,8 @@ func latencies(s session.Session) (*chart, error) {
 		}
 	}
 	var limit *line
-	if s.Cells != nil && len(s.Cells.Ceilings.EchoP50us) > 0 {
-		limit = &line{"ceiling E", session.Median(s.Cells.Ceilings.EchoP50us)}
+	if s.Cells != nil {
+		limit = &line{"ceiling E", s.Cells.Ceilings.E()}
 	}
 	labels := make([]string, len(names))
 	for i, name := range names {

@@ -28,7 +28,8 @@
 //
 //   - perf/peers runs as a command in its own module: nothing here, and so nothing of felix, depends on NATS.
 //   - Charts are made by gonum.org/v1/plot in chart.go, and nothing else imports it; a test holds that.
-//   - The ceilings run in this process, between brokers, never beside one.
+//   - The ceilings run between brokers, never beside one, in both forms of perf/ceiling: with a server process of their own, which is what
+//     broker and generator here are compared with, and in one process, which says what the second process costs.
 //   - fio is asked when it is installed, with psync and fdatasync into blocks that were written before, as the log writes.
 //
 // Start reading at run in main.go, then measure.go.

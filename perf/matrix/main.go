@@ -16,11 +16,13 @@ import (
 	"syscall"
 	"time"
 
+	"felix/perf/ceiling"
 	"felix/perf/load"
 	"felix/perf/session"
 )
 
 func main() {
+	ceiling.ServeIfAsked()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {

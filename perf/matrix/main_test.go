@@ -13,11 +13,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"felix/perf/ceiling"
 	"felix/perf/load"
 	"felix/perf/session"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	ceiling.ServeIfAsked()
+	goleak.VerifyTestMain(m)
+}
 
 func TestParse(t *testing.T) {
 	o, err := parse([]string{"-cells", "^lone-", "-peers=false"}, new(strings.Builder))
@@ -299,7 +303,8 @@ func TestMatrix(t *testing.T) {
 	if len(c.Cells) != 1 || c.Cells[0].Report.Offered == 0 || c.Idle == nil || !(c.Idle.RSSMB > 1) || c.Disk == "" {
 		t.Errorf("%+v", c)
 	}
-	for name, samples := range map[string][]float64{"L": c.Ceilings.LoopPerSec, "E": c.Ceilings.EchoP50us, "S": c.Ceilings.SinkMBPerSec, "D": c.Ceilings.DiskP50us, "Z": c.Ceilings.DiskMBPerSec} {
+	for name, samples := range map[string][]float64{"L": c.Ceilings.LoopPerSec, "E": c.Ceilings.EchoP50us, "S": c.Ceilings.SinkMBPerSec,
+		"L in one": c.Ceilings.LoopInOnePerSec, "E in one": c.Ceilings.EchoInOneP50us, "S in one": c.Ceilings.SinkInOneMBPerSec, "D": c.Ceilings.DiskP50us, "Z": c.Ceilings.DiskMBPerSec} {
 		if len(samples) != 1 || !(samples[0] > 0) {
 			t.Errorf("ceiling %s: %v", name, samples)
 		}

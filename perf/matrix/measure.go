@@ -190,25 +190,33 @@ func (b *bench) ceilings(ctx context.Context, c *session.Ceilings) error {
 		long, rounds = 200*time.Millisecond, 200
 		disk = ceiling.DiskConfig{Dir: b.work, FileBytes: 8 << 20, SmallRounds: 50, LargeRounds: 5}
 	}
-	loop, err := ceiling.Loop(ctx, ceiling.LoopConfig{Duration: long, Warmup: long / 4})
-	if err != nil {
-		return fmt.Errorf("ceiling L: %w", err)
-	}
-	echo, err := ceiling.Echo(ctx, 256, rounds)
-	if err != nil {
-		return fmt.Errorf("ceiling E: %w", err)
-	}
-	sink, err := ceiling.Sink(ctx, 1, long)
-	if err != nil {
-		return fmt.Errorf("ceiling S: %w", err)
+	for _, form := range []struct {
+		ceiling.Form
+		loop, echo, sink *[]float64
+	}{
+		{ceiling.OneProcess, &c.LoopInOnePerSec, &c.EchoInOneP50us, &c.SinkInOneMBPerSec},
+		{ceiling.TwoProcesses, &c.LoopPerSec, &c.EchoP50us, &c.SinkMBPerSec},
+	} {
+		loop, err := form.Loop(ctx, ceiling.LoopConfig{Duration: long, Warmup: long / 4})
+		if err != nil {
+			return fmt.Errorf("ceiling L: %w", err)
+		}
+		echo, err := form.Echo(ctx, 256, rounds)
+		if err != nil {
+			return fmt.Errorf("ceiling E: %w", err)
+		}
+		sink, err := form.Sink(ctx, 1, long)
+		if err != nil {
+			return fmt.Errorf("ceiling S: %w", err)
+		}
+		*form.loop = append(*form.loop, loop)
+		*form.echo = append(*form.echo, float64(echo.P50)/1e3)
+		*form.sink = append(*form.sink, sink/1e6)
 	}
 	written, err := ceiling.Disk(ctx, disk)
 	if err != nil {
 		return fmt.Errorf("ceilings D and Z: %w", err)
 	}
-	c.LoopPerSec = append(c.LoopPerSec, loop)
-	c.EchoP50us = append(c.EchoP50us, float64(echo.P50)/1e3)
-	c.SinkMBPerSec = append(c.SinkMBPerSec, sink/1e6)
 	c.DiskP50us = append(c.DiskP50us, float64(written.P50)/1e3)
 	c.DiskMBPerSec = append(c.DiskMBPerSec, written.BytesPerSecond/1e6)
 	for _, f := range []struct {

@@ -238,17 +238,16 @@ func (b *book) idle() Idle {
 	return *b.cells.Idle
 }
 
-func (b *book) L() float64 { return b.known(Median(b.cells.Ceilings.LoopPerSec)) }
-func (b *book) E() float64 { return b.known(Median(b.cells.Ceilings.EchoP50us)) }
-func (b *book) S() float64 { return b.known(Median(b.cells.Ceilings.SinkMBPerSec)) }
-func (b *book) D() float64 { return b.known(Median(b.cells.Ceilings.DiskP50us)) }
-func (b *book) Z() float64 { return b.known(Median(b.cells.Ceilings.DiskMBPerSec)) }
+func (b *book) L() float64 { return b.known(b.cells.Ceilings.L()) }
+func (b *book) E() float64 { return b.known(b.cells.Ceilings.E()) }
+func (b *book) S() float64 { return b.known(b.cells.Ceilings.S()) }
+func (b *book) D() float64 { return b.known(b.cells.Ceilings.D()) }
+func (b *book) Z() float64 { return b.known(b.cells.Ceilings.Z()) }
 
 // CeilingOf says what share of its ceiling a load on felix reached, such as "0.62 L" or "1.1 E": "-" when no ceiling has its shape
 // or none was measured. Shares of rates are better when they are larger, those of E and D when they are smaller.
 func (c *Ceilings) CeilingOf(r *load.Report) string {
-	L, E, S := Median(c.LoopPerSec), Median(c.EchoP50us), Median(c.SinkMBPerSec)
-	D, Z := Median(c.DiskP50us), Median(c.DiskMBPerSec)
+	L, E, S, D, Z := c.L(), c.E(), c.S(), c.D(), c.Z()
 	share := func(value, ceiling float64, name string) string {
 		if !(ceiling > 0) || !(value > 0) {
 			return "-"

@@ -3,6 +3,7 @@ package session
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"felix/perf/load"
@@ -130,5 +131,20 @@ func TestStall(t *testing.T) {
 		if got := judge(test.n, test.healthy); !slices.Equal(got, test.want) {
 			t.Errorf("%d runs, %v: %s, want %s", test.n, test.healthy, got, test.want)
 		}
+	}
+}
+
+// TestCeilingForms wants shares of the ceilings with two processes, and of those in one where a session has no others.
+func TestCeilingForms(t *testing.T) {
+	c := fixed().Cells.Ceilings
+	if c.L() != 2e6 || c.E() != 61 || c.S() != 950 || c.inOneOnly() {
+		t.Errorf("two processes: %v %v %v", c.L(), c.E(), c.S())
+	}
+	c.LoopPerSec, c.EchoP50us, c.SinkMBPerSec = nil, nil, nil
+	if c.L() != 2.4e6 || c.E() != 20.5 || c.S() != 1100 || !c.inOneOnly() || c.empty() {
+		t.Errorf("one process: %v %v %v", c.L(), c.E(), c.S())
+	}
+	if text := c.Table().Markdown(); !strings.Contains(text, "in one process only") || strings.Contains(text, "| L |") {
+		t.Error(text)
 	}
 }

@@ -124,16 +124,25 @@ func MachineTable(m load.Machine, command, disk string) Table {
 // Table shows the ceilings with what their samples differ by.
 func (c *Ceilings) Table() Table {
 	t := Table{
-		Title: "Ceilings", Intro: "What this machine does without a broker, sampled before, between and after the cells; medians.",
+		Title: "Ceilings", Intro: "What this machine does without a broker, sampled before, between and after the cells; medians. " +
+			"Shares and targets are of L, E and S with two processes on the same CPUs, as broker and generator are in the cells. In one process nobody else is woken " +
+			"for a packet, which an echo shows most: the difference is what a second process costs, with or without a broker.",
 		Header: []string{"", "what it is", "median", "samples"},
+	}
+	if c.inOneOnly() {
+		t.Intro = "What this machine does without a broker, sampled before, between and after the cells; medians. " +
+			"This session took L, E and S in one process only, and shares and targets are of these; the cells had two, which a lone publish pays for."
 	}
 	for _, r := range []struct {
 		name, what, unit string
 		samples          []float64
 	}{
 		{"L", "bare loop, 256 B, one by one, 64 streams x 64 in flight", "records/s", c.LoopPerSec},
+		{"L in one process", "the same, server and client in one process", "records/s", c.LoopInOnePerSec},
 		{"E", "bare echo, 256 B, one in flight, p50", "us", c.EchoP50us},
+		{"E in one process", "the same, server and client in one process", "us", c.EchoInOneP50us},
 		{"S", "bulk sink, one server", "MB/s", c.SinkMBPerSec},
+		{"S in one process", "the same, server and client in one process", "MB/s", c.SinkInOneMBPerSec},
 		{"D", "write + fdatasync of 4 KiB into blocks written before, p50", "us", c.DiskP50us},
 		{"Z", "write + fdatasync of 1 MiB likewise", "MB/s", c.DiskMBPerSec},
 		{"fio 4 KiB", "fio, psync + fdatasync, blocks written before, mean", "us", c.FioSmallP50us},

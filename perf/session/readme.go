@@ -48,9 +48,12 @@ func (s Session) Readme(dir string) (string, error) {
 	fmt.Fprintf(&b, "charts are in `%s`; `go run ./perf/matrix` measures all of it again.\n\n", dir)
 	b.WriteString(t.rows())
 	if !ceilings.empty() {
-		fmt.Fprintf(&b, "\nCeilings of the session: L %s records/s, S %s MB/s, E %s us, D %s us, Z %s MB/s (`BUILD.md` says what they are).\n",
-			Number(Median(ceilings.LoopPerSec)), Number(Median(ceilings.SinkMBPerSec)), Number(Median(ceilings.EchoP50us)),
-			Number(Median(ceilings.DiskP50us)), Number(Median(ceilings.DiskMBPerSec)))
+		in := ""
+		if ceilings.inOneOnly() {
+			in = ", L, S and E in one process"
+		}
+		fmt.Fprintf(&b, "\nCeilings of the session%s: L %s records/s, S %s MB/s, E %s us, D %s us, Z %s MB/s (`BUILD.md` says what they are).\n",
+			in, Number(ceilings.L()), Number(ceilings.S()), Number(ceilings.E()), Number(ceilings.D()), Number(ceilings.Z()))
 	}
 	if s.Cells != nil {
 		missed := Table{Header: []string{"target that is missed", "", "measured", "bound"}}
@@ -66,7 +69,7 @@ func (s Session) Readme(dir string) (string, error) {
 	return b.String(), nil
 }
 
-func (c *Ceilings) empty() bool { return len(c.LoopPerSec) == 0 }
+func (c *Ceilings) empty() bool { return c.L() == 0 }
 
 // shape says how a load looks.
 func shape(r *load.Report) string {

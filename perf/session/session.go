@@ -59,14 +59,38 @@ type Idle struct {
 
 // Ceilings are the samples of what the machine can do without a broker; package ceiling has the probes. An empty one was not measured.
 type Ceilings struct {
-	LoopPerSec    []float64 `json:"loop_per_sec"`     // L
-	EchoP50us     []float64 `json:"echo_p50_us"`      // E
-	SinkMBPerSec  []float64 `json:"sink_mb_per_sec"`  // S, 10^6 bytes
+	// Server and client in a process each, as broker and generator are in the cells. Sessions of before 2026-12 have none.
+	LoopPerSec   []float64 `json:"loop_two_processes_per_sec"`    // L
+	EchoP50us    []float64 `json:"echo_two_processes_p50_us"`     // E
+	SinkMBPerSec []float64 `json:"sink_two_processes_mb_per_sec"` // S, 10^6 bytes
+	// The same in one process.
+	LoopInOnePerSec   []float64 `json:"loop_per_sec"`
+	EchoInOneP50us    []float64 `json:"echo_p50_us"`
+	SinkInOneMBPerSec []float64 `json:"sink_mb_per_sec"`
+
 	DiskP50us     []float64 `json:"disk_p50_us"`      // D
 	DiskMBPerSec  []float64 `json:"disk_mb_per_sec"`  // Z, 10^6 bytes
 	FioMBPerSec   []float64 `json:"fio_mb_per_sec"`   // fio, 1 MiB + fdatasync into blocks written before
 	FioSmallP50us []float64 `json:"fio_small_p50_us"` // fio, mean time of 4 KiB + fdatasync
 }
+
+// L, E and S are the medians that shares and targets are of: those with two processes, and those in one process of a session that has no
+// others. D and Z have one form. 0 means not measured.
+func (c *Ceilings) L() float64 { return Median(either(c.LoopPerSec, c.LoopInOnePerSec)) }
+func (c *Ceilings) E() float64 { return Median(either(c.EchoP50us, c.EchoInOneP50us)) }
+func (c *Ceilings) S() float64 { return Median(either(c.SinkMBPerSec, c.SinkInOneMBPerSec)) }
+func (c *Ceilings) D() float64 { return Median(c.DiskP50us) }
+func (c *Ceilings) Z() float64 { return Median(c.DiskMBPerSec) }
+
+func either(two, one []float64) []float64 {
+	if len(two) > 0 {
+		return two
+	}
+	return one
+}
+
+// inOneOnly says that a session has L, E and S in one process only.
+func (c *Ceilings) inOneOnly() bool { return len(c.LoopPerSec) == 0 && len(c.LoopInOnePerSec) > 0 }
 
 // Peers is one run of perf/peers.
 type Peers struct {

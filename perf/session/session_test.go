@@ -83,6 +83,7 @@ func fixed() Session {
 		Machine: machine(), Command: "go run ./perf/matrix", Disk: "ext4", Notes: []string{"a note"}, Idle: &Idle{CPUPercent: 0.1, RSSMB: 60},
 		Ceilings: Ceilings{
 			LoopPerSec: []float64{2e6, 2.2e6, 1.9e6}, EchoP50us: []float64{60, 62, 61}, SinkMBPerSec: []float64{900, 1000, 950},
+			LoopInOnePerSec: []float64{2.4e6}, EchoInOneP50us: []float64{20, 21}, SinkInOneMBPerSec: []float64{1100},
 			DiskP50us: []float64{90, 95, 85}, DiskMBPerSec: []float64{2000, 2500, 2100}, FioMBPerSec: []float64{1500}, FioSmallP50us: []float64{100},
 		},
 		Cells: []Cell{
