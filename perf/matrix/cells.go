@@ -100,9 +100,10 @@ func cells() []cell {
 
 	named(fannedOut, session.DeliveredPerSec, "fanout1-256B", "fanout10-256B", "fanout10-1KiB", "fanout10-4KiB", "fanout50-256B")
 	add(fannedOut, "fanout50-4KiB", session.DeliveredPerSec, load.Config{Scenario: load.FanOut, Subscribers: 50, Size: 4096})
-	named(fannedOut, session.DeliveredPerSec, "fanout500-256B")
+	named(fannedOut, session.AckP50, "fanout1-paced", "fanout500-paced")
 	add(slowReader, "fanout50-on_commit", session.DeliveredPerSec, load.Config{Scenario: load.FanOut, Subscribers: 50, Durability: load.OnCommit})
 	named(slowReader, session.DeliveredPerSec, "slow10of50-on_commit")
+	named(slowReader, session.AckP50, "fanout40-500hz", "stalled10of50-500hz")
 	return all
 }
 

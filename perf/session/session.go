@@ -49,6 +49,8 @@ type Cell struct {
 	Group  string       `json:"group"`
 	Figure Figure       `json:"figure"` // what its spread is of, and what two sessions compare
 	Report *load.Report `json:"report"`
+	// Against is the cell whose runs were made in turn with those of this one, run i of both in pair i; "" for none.
+	Against string `json:"against,omitempty"`
 }
 
 // Idle is a broker with nothing to do.

@@ -51,6 +51,7 @@ func report(c load.ReportConfig, scenario load.Scenario, runs ...figures) *load.
 		}
 		if f.p50 > 0 {
 			g.Ack = &load.Latency{P50: f.p50, P99: f.p99}
+			g.AckUncorrected = g.Ack
 		}
 		if f.cpu > 0 {
 			g.BrokerCPUSecPerMillion = &f.cpu
@@ -78,7 +79,9 @@ func fixed() Session {
 	fan := config(4096, 64, load.AcksBatch, load.Memory)
 	fan.Subscribers = 10
 	durable := config(4096, 64, load.AcksBatch, load.OnCommit)
-	cell := func(name, group string, figure Figure, r *load.Report) Cell { return Cell{name, group, figure, r} }
+	cell := func(name, group string, figure Figure, r *load.Report) Cell {
+		return Cell{Name: name, Group: group, Figure: figure, Report: r}
+	}
 	cells := &Cells{
 		Machine: machine(), Command: "go run ./perf/matrix", Disk: "ext4", Notes: []string{"a note"}, Idle: &Idle{CPUPercent: 0.1, RSSMB: 60},
 		Ceilings: Ceilings{
