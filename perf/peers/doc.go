@@ -1,6 +1,6 @@
 // Peers measures felix and NATS in turn, one pair per promise, in one run on one machine.
 //
-//	go run -C perf/peers . -o /tmp/out                               every pair, about 12 minutes
+//	go run -C perf/peers . -o /tmp/out                               every pair, about 15 minutes
 //	go run -C perf/peers . -pairs 'lone|jetstream-sync' -rounds 10   some of them, with narrower intervals
 //
 // It is a module of its own, so that felix does not depend on NATS: nats-server is a tool of this go.mod, built from the pinned module

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 
@@ -40,7 +39,7 @@ type options struct {
 	dir              string
 	felix            string // the tree to build felixd from
 	connections      int    // to NATS; 0: as many as the felix client has
-	args             []string
+	command          string // that makes the same runs again, anywhere
 }
 
 const (
@@ -54,16 +53,16 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.SetOutput(out)
 	names := flags.String("pairs", "", "pairs to run, a regular expression on their names; empty means all")
 	list := flags.Bool("list", false, "names the pairs")
-	flags.IntVar(&o.rounds, "rounds", 3, "runs of each side that count")
-	flags.DurationVar(&o.duration, "duration", 3*time.Second, "measured time of a run")
-	flags.DurationVar(&o.warmup, "warmup", time.Second, "time before it")
+	flags.IntVar(&o.rounds, "rounds", 5, "runs of each side that count, after one that does not")
+	flags.DurationVar(&o.duration, "duration", 2*time.Second, "measured time of a run")
+	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it")
 	flags.StringVar(&o.dir, "o", "", "directory that gets peers.json, peers.md and the report of every run, from perf/peers if it is relative; empty means none")
 	flags.StringVar(&o.felix, "felix", filepath.Join("..", ".."), "the tree to build felixd from")
 	flags.IntVar(&o.connections, "connections", 0, "connections of the publishers to NATS; 0 means as many as those of felix")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	o.args = args
+	o.command = session.CommandLine("go run -C perf/peers .", flags, "o", "felix", "list")
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("%q is no flag", flags.Arg(0))
 	}
@@ -118,7 +117,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	result := session.Peers{
-		Machine: load.ThisMachine(), Command: "go run -C perf/peers . " + strings.Join(o.args, " "), Peer: "nats-server " + programs.version, Rounds: o.rounds, Setup: setup(o),
+		Machine: load.ThisMachine(), Command: o.command, Peer: "nats-server " + programs.version, Rounds: o.rounds, Setup: setup(o),
 	}
 	if commit := session.Commit(ctx, o.felix); commit != "" {
 		result.Machine.Commit = commit

@@ -21,8 +21,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestParse(t *testing.T) {
-	o, err := parse([]string{"-pairs", "^lone-"}, new(strings.Builder))
-	if err != nil || len(o.pairs) != 3 || o.rounds != 3 {
+	o, err := parse([]string{"-pairs", "^lone-", "-o", t.TempDir(), "-felix", t.TempDir()}, new(strings.Builder))
+	if err != nil || len(o.pairs) != 3 || o.rounds != 5 || o.command != "go run -C perf/peers . -pairs='^lone-'" {
 		t.Errorf("%+v %v", o, err)
 	}
 	for want, args := range map[string][]string{
