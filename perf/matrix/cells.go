@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"felix/perf/load"
 	"felix/perf/session"
@@ -12,7 +14,16 @@ type cell struct {
 	load.Cell
 	group  string
 	figure session.Figure
+
+	against string        // the cell that it runs in turn with, A B B A; "" for none
+	pairs   int           // runs of each that count at least, then
+	settle  time.Duration // warm-up at least
+	apart   bool          // the generator is a process of its own
+	jumbo   bool          // broker and generator are jumbo builds; then apart
 }
+
+// minPairs is how many pairs of runs say something about a difference of a few percent: with fewer its interval is too wide.
+const minPairs = 10
 
 // Groups, in the order of the tables.
 const (
@@ -25,6 +36,7 @@ const (
 	paced      = "Open loop, from publisher to subscriber"
 	fannedOut  = "Fan-out"
 	slowReader = "Subscribers that do not read"
+	jumboGroup = "Jumbo build"
 )
 
 // cells returns all of them, in the order of the tables.
@@ -37,11 +49,11 @@ func cells() []cell {
 			if err != nil {
 				panic(fmt.Sprintf("BUG: matrix: %v", err))
 			}
-			all = append(all, cell{c, group, figure})
+			all = append(all, cell{Cell: c, group: group, figure: figure})
 		}
 	}
 	add := func(group, name string, figure session.Figure, c load.Config) {
-		all = append(all, cell{load.Cell{Name: name, Generator: load.GeneratorClient, Config: c}, group, figure})
+		all = append(all, cell{Cell: load.Cell{Name: name, Generator: load.GeneratorClient, Config: c}, group: group, figure: figure})
 	}
 	type shape struct {
 		name        string
@@ -103,7 +115,38 @@ func cells() []cell {
 	named(fannedOut, session.AckP50, "fanout1-paced", "fanout500-paced")
 	add(slowReader, "fanout50-on_commit", session.DeliveredPerSec, load.Config{Scenario: load.FanOut, Subscribers: 50, Durability: load.OnCommit})
 	named(slowReader, session.DeliveredPerSec, "slow10of50-on_commit")
+	all[len(all)-1].against = "fanout50-on_commit"
 	named(slowReader, session.AckP50, "fanout40-500hz", "stalled10of50-500hz")
+	// What is on its way to a subscriber that does not read is 128 of these records in its window and 512 in its queue: it is behind after 1.3 s.
+	all[len(all)-2].settle, all[len(all)-1].settle = 2*time.Second, 2*time.Second
+	all[len(all)-1].against, all[len(all)-1].pairs = "fanout40-500hz", minPairs
+
+	for _, name := range []string{"fanout10-4KiB", "memory-4KiB-64", "memory-256B-64"} {
+		figure := session.AckedPerSec
+		if name == "fanout10-4KiB" {
+			figure = session.DeliveredPerSec
+		}
+		named(jumboGroup, figure, name, name)
+		stock, jumbo := &all[len(all)-2], &all[len(all)-1]
+		stock.Name, jumbo.Name = name+"-stock", name+"-jumbo"
+		stock.apart, jumbo.apart, jumbo.jumbo = true, true, true
+		jumbo.against = stock.Name
+	}
+	return all
+}
+
+// turns says which cells run together: one by itself, or two in turn, at the place of the second, when both are there.
+func turns(cells []cell) (all [][]cell) {
+	for _, c := range cells {
+		if slices.ContainsFunc(cells, func(o cell) bool { return o.against == c.Name }) {
+			continue
+		}
+		turn := []cell{c}
+		if i := slices.IndexFunc(cells, func(o cell) bool { return o.Name == c.against }); i >= 0 {
+			turn = []cell{cells[i], c}
+		}
+		all = append(all, turn)
+	}
 	return all
 }
 

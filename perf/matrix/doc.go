@@ -1,8 +1,8 @@
 // Matrix makes a measuring session: every cell of the tables on fresh brokers, the ceilings of the same minutes, and NATS beside felix.
 //
-//	go run ./perf/matrix                                         all of it, about 25 minutes on two CPUs
+//	go run ./perf/matrix                                         all of it, about 40 minutes on two CPUs; it says so when it begins
 //	go run ./perf/matrix -against perf/results/2026-11-30-0123456   the same, then the medians of both beside each other
-//	go run ./perf/matrix -cells '^lone|^memory' -peers=false -runs 5 -duration 5s
+//	go run ./perf/matrix -cells '^lone|^memory' -peers=false -runs 10 -duration 5s
 //	go run ./perf/matrix -brief -cells '^memory-256B-64$' -peers=false -o /tmp/out
 //	go run ./perf/matrix -read DIR -against OTHER                prints an old session again; measures nothing
 //	go run ./perf/matrix -readme DIR                             puts the table of a session into README.md
@@ -12,12 +12,20 @@
 //
 // # Order of a session
 //
-//	build felixd -> ceilings -> cells, first half -> ceilings -> cells, second half -> ceilings -> idle -> perf/peers -> report
+//	build all of it -> ceilings -> cells, first half -> ceilings -> cells, second half -> ceilings -> idle -> perf/peers -> report
 //
-// A cell is -runs runs that count after one that does not, each with a felixd of its own with empty data, one after the other; they are not
-// interleaved with those of other cells, but for the two that show what subscribers that do not read do to others: these run A B B A, ten
-// times each. For two builds take perf/compare.
+// A cell is -runs runs that count, five unless said otherwise, after one that does not, each with a felixd of its own with empty data, one after the
+// other; they are not interleaved with those of other cells, but for cells that are compared with another (cell.against): these
+// two run A B, then A B B A. For two revisions take perf/compare.
 // A void run is made again, at most maxVoids times in a cell; then it stands and the cell is void.
+//
+// # Cells that are compared
+//
+//   - Subscribers that do not read: the same 40 that do, alone and beside 10 that stall, at 500 records per second, in ten pairs at least. At
+//     that rate two CPUs have time to spare, so that a difference is the broker's and not that of who gets the CPU. The ten are in place
+//     and behind when the measured time begins (cell.settle).
+//   - The jumbo build: broker and generator of both builds, each a process. The generator is this program, built by .ci/jumbo or as it is, which
+//     makes one run with -one; so the two differ in nothing but the build. -jumbo=false leaves these cells out.
 //
 // # Cells
 //

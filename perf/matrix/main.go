@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"felix/perf/ceiling"
-	"felix/perf/load"
 	"felix/perf/session"
 )
 
@@ -41,10 +40,12 @@ type options struct {
 	runs             int
 	duration, warmup time.Duration
 	brief, peers     bool
+	jumbo            bool
+	one, felixd      string // a cell to run once, and the broker's program
 	dir              string // "": perf/results/DATE-COMMIT
 	against          string
 	read, readme     string // results directories: no session is made
-	args             []string
+	command          string // that makes the same session again, anywhere
 }
 
 const (
@@ -59,11 +60,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.SetOutput(out)
 	names := flags.String("cells", "", "cells to run, a regular expression on their names; empty means all")
 	list := flags.Bool("list", false, "names the cells")
-	flags.IntVar(&o.runs, "runs", 3, "runs of a cell that count, each on a fresh broker, after one that does not")
+	flags.IntVar(&o.runs, "runs", 5, "runs of a cell that count, each on a fresh broker, after one that does not")
 	flags.DurationVar(&o.duration, "duration", 2*time.Second, "measured time of a run")
 	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it")
 	flags.BoolVar(&o.brief, "brief", false, "one run of a moment per cell, to see that everything works")
 	flags.BoolVar(&o.peers, "peers", true, "runs perf/peers as well")
+	flags.BoolVar(&o.jumbo, "jumbo", true, "runs the cells of the jumbo build as well, which needs bash; without it being said not with -brief")
+	flags.StringVar(&o.one, "one", "", "cell to run once with the broker of -felixd, printing its report as JSON: what a session starts for the jumbo build")
+	flags.StringVar(&o.felixd, "felixd", "", "the program of felixd for -one")
 	flags.StringVar(&o.dir, "o", "", "results directory; empty means perf/results/DATE-COMMIT")
 	flags.StringVar(&o.against, "against", "", "results directory of a session before, whose medians are compared")
 	flags.StringVar(&o.read, "read", "", "results directory to print again instead of measuring")
@@ -71,7 +75,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	o.args = args
+	o.command = session.CommandLine("go run ./perf/matrix", flags, "o", "against", "list")
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if o.brief {
@@ -81,13 +85,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		if !given["warmup"] {
 			o.warmup = briefWarmup
 		}
+		o.jumbo = o.jumbo && given["jumbo"]
 	}
 	expression, err := regexp.Compile(*names)
 	if err != nil {
 		return o, fmt.Errorf("-cells: %w", err)
 	}
 	for _, c := range cells() {
-		if expression.MatchString(c.Name) {
+		if expression.MatchString(c.Name) && (o.jumbo || c.group != jumboGroup) {
 			o.cells = append(o.cells, c)
 		}
 	}
@@ -106,6 +111,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, fmt.Errorf("runs is %d; give 1 to %d", o.runs, maxRuns)
 	case o.duration < 10*time.Millisecond || o.warmup <= 0:
 		return o, fmt.Errorf("duration is %v and warmup %v; give more than 0", o.duration, o.warmup)
+	case (o.one != "") != (o.felixd != ""):
+		return o, errors.New("-one runs a cell with the program of -felixd; give both")
 	case o.read != "" && o.readme != "":
 		return o, errors.New("-read prints a session and -readme puts its table into README.md; give one of them")
 	case (o.read != "" || o.readme != "") && o.dir != "":
@@ -119,6 +126,9 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	o, err := parse(args, progress)
 	if err != nil {
 		return err
+	}
+	if o.one != "" {
+		return runOne(ctx, o, out)
 	}
 	if o.readme != "" {
 		return writeReadme(o.readme, "README.md")
@@ -169,9 +179,9 @@ func measure(ctx context.Context, o *options, progress io.Writer) (s session.Ses
 		return s, err
 	}
 	defer os.RemoveAll(work)
-	b := &bench{options: *o, root: root, work: work, felixd: filepath.Join(work, "felixd"), progress: progress}
+	b := &bench{options: *o, root: root, work: work, progress: progress}
 	b.once = b.oneRun
-	if err := load.Build(ctx, root, b.felixd, "./cmd/felixd"); err != nil {
+	if err := b.build(ctx); err != nil {
 		return s, err
 	}
 	if err := b.do(ctx); err != nil {

@@ -6,13 +6,16 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"felix/netio/udp"
 	"felix/perf/ceiling"
 	"felix/perf/load"
 	"felix/perf/session"
@@ -24,12 +27,15 @@ func TestMain(m *testing.M) {
 }
 
 func TestParse(t *testing.T) {
-	o, err := parse([]string{"-cells", "^lone-", "-peers=false"}, new(strings.Builder))
-	if err != nil || len(o.cells) != 7 || o.peers || o.runs != 3 || o.duration != 2e9 {
+	o, err := parse([]string{"-cells", "^lone-", "-peers=false", "-o", "/somewhere"}, new(strings.Builder))
+	if err != nil || len(o.cells) != 7 || o.peers || o.runs != 5 || o.duration != 2e9 || !o.jumbo || o.command != "go run ./perf/matrix -cells='^lone-' -peers=false" {
 		t.Errorf("%d cells, %+v %v", len(o.cells), o, err)
 	}
-	if o, err := parse([]string{"-brief"}, new(strings.Builder)); err != nil || o.duration != briefDuration || o.warmup != briefWarmup {
+	if o, err := parse([]string{"-brief"}, new(strings.Builder)); err != nil || o.duration != briefDuration || o.warmup != briefWarmup || o.jumbo {
 		t.Errorf("brief: %v %v %v", o.duration, o.warmup, err)
+	}
+	if o, err := parse([]string{"-brief", "-jumbo", "-cells", "jumbo"}, new(strings.Builder)); err != nil || len(o.cells) != 3 {
+		t.Errorf("brief with the jumbo build: %d cells, %v", len(o.cells), err)
 	}
 	if o, err := parse([]string{"-brief", "-duration", "1s"}, new(strings.Builder)); err != nil || o.duration != 1e9 {
 		t.Errorf("brief with a duration: %v %v", o.duration, err)
@@ -42,13 +48,16 @@ func TestParse(t *testing.T) {
 		`"x" is no flag`:              {"x"},
 		"give one of them":            {"-read", "a", "-readme", "b"},
 		"-o is where":                 {"-read", "a", "-o", "b"},
+		"-one runs a cell with":       {"-one", "lone-memory"},
+		`no cell is called "-jumbo$"`: {"-jumbo=false", "-cells", "-jumbo$"},
 	} {
 		if _, err := parse(args, new(strings.Builder)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)
 		}
 	}
 	for want, args := range map[string][]string{
-		"-against: ": {"-against", t.TempDir()}, "-read: ": {"-read", t.TempDir()}, "-readme: ": {"-readme", t.TempDir()},
+		`no cell is called "x"`: {"-one", "x", "-felixd", "felixd"},
+		"-against: ":            {"-against", t.TempDir()}, "-read: ": {"-read", t.TempDir()}, "-readme: ": {"-readme", t.TempDir()},
 	} {
 		if err := run(t.Context(), args, new(strings.Builder), new(strings.Builder)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)
@@ -134,13 +143,71 @@ func TestCell(t *testing.T) {
 		t.Errorf("void for ever: %d runs, %v", made, err)
 	}
 	made, void = 0, func(int) bool { return false }
-	if reports, err := b.cell(t.Context(), c, cells()[1]); err != nil || made != 2+2*minInTurn || len(reports) != 2 || reports[0].Config.Runs != minInTurn || len(reports[1].Runs) != 1+minInTurn {
+	second := cells()[1]
+	second.pairs = minPairs
+	if reports, err := b.cell(t.Context(), c, second); err != nil || made != 2+2*minPairs || len(reports) != 2 || reports[0].Config.Runs != minPairs || len(reports[1].Runs) != 1+minPairs {
 		t.Errorf("two in turn: %d runs, %d reports, %v", made, len(reports), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.cell(ctx, c); err == nil {
 		t.Error("went on after the end of the context")
+	}
+}
+
+// TestTurns wants every cell once, pairs together, and the readers that stall in as many pairs as their target asks for.
+func TestTurns(t *testing.T) {
+	b := &bench{options: options{runs: 5, cells: cells()}}
+	seen := map[string]bool{}
+	for _, turn := range turns(b.cells) {
+		order := b.order(turn)
+		for i, c := range turn {
+			if seen[c.Name] {
+				t.Errorf("%s runs twice", c.Name)
+			}
+			seen[c.Name] = true
+			runs := 0
+			for _, j := range order {
+				if i == j {
+					runs++
+				}
+			}
+			if want := 1 + max(b.runs, turn[len(turn)-1].pairs); runs != want {
+				t.Errorf("%s has %d runs, want %d", c.Name, runs, want)
+			}
+			if c.against != "" && (i != 1 || turn[0].Name != c.against) {
+				t.Errorf("%s does not run in turn with %s", c.Name, c.against)
+			}
+		}
+	}
+	if len(seen) != len(b.cells) {
+		t.Errorf("%d of %d cells run", len(seen), len(b.cells))
+	}
+	alone := turns(slices.DeleteFunc(cells(), func(c cell) bool { return !c.jumbo }))
+	if len(alone) != 3 || len(alone[0]) != 1 {
+		t.Errorf("cells whose others are left out: %v", alone)
+	}
+	b.brief = true
+	if got := b.order(make([]cell, 2)); !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("brief: %v", got)
+	}
+}
+
+// TestEstimate wants a whole session to fit into the 45 minutes that it may take.
+func TestEstimate(t *testing.T) {
+	o, err := parse(nil, new(strings.Builder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{options: o, peerPairs: 22}
+	total, runs := b.estimate()
+	t.Logf("%d runs, %v", runs, total)
+	if total > 45*time.Minute || total < 30*time.Minute {
+		t.Errorf("%d runs take about %v", runs, total)
+	}
+	o.runs = 1
+	if less, _ := (&bench{options: o, peerPairs: 22}).estimate(); less >= total*2/3 {
+		t.Errorf("one run of each takes about %v", less)
 	}
 }
 
@@ -318,5 +385,31 @@ func TestMatrix(t *testing.T) {
 	}
 	if why := session.Void(c.Cells[0].Report); why == "" && !strings.Contains(out.String(), "Medians of 1 of 1 are within 10 %") {
 		t.Errorf("%s", out.String())
+	}
+}
+
+// TestJumbo runs a cell in both builds, for a moment, each with its generator as a process, and wants larger packets from the one of them.
+func TestJumbo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds felixd and the generator twice")
+	}
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("the jumbo build is a script for bash, which is not here")
+	}
+	dir := filepath.Join(t.TempDir(), "results")
+	var out, progress strings.Builder
+	if err := run(t.Context(), []string{"-brief", "-jumbo", "-cells", "^fanout10-4KiB-(stock|jumbo)$", "-peers=false", "-o", dir}, &out, &progress); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	s, err := session.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.Cells.Cells
+	if len(c) != 2 || c[1].Against != c[0].Name || c[0].Report.PacketBytes == nil || c[1].Report.PacketBytes == nil {
+		t.Fatalf("%+v", c)
+	}
+	if stock, jumbo := *c[0].Report.PacketBytes, *c[1].Report.PacketBytes; stock > udp.StockPacketBytes || jumbo < 2*stock {
+		t.Errorf("packets of %v bytes in the stock build, %v in the jumbo build", stock, jumbo)
 	}
 }

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"syscall"
 	"time"
 
@@ -24,18 +28,101 @@ const maxVoids = 2
 // A bench is where a session is made.
 type bench struct {
 	options
-	root     string // of the module
-	work     string // temporary
-	felixd   string // the program
-	progress io.Writer
-	once     func(ctx context.Context, c cell) (*load.Report, error) // a run on a fresh broker
-	session  session.Session
+	root         string // of the module
+	work         string // temporary
+	stockBuild   programs
+	jumboBuild   programs
+	peersProgram string
+	peerPairs    int // of perf/peers
+	progress     io.Writer
+	once         func(ctx context.Context, c cell) (*load.Report, error) // a run on a fresh broker
+	session      session.Session
 }
+
+// programs are both ends as processes, of one build. The generator is this program, which runs a cell with -one.
+type programs struct{ felixd, generator string }
+
+// build builds what the session runs, before anything is measured.
+func (b *bench) build(ctx context.Context) error {
+	fmt.Fprintln(b.progress, "building")
+	b.stockBuild = programs{filepath.Join(b.work, "felixd"), filepath.Join(b.work, "matrix")}
+	b.jumboBuild = programs{filepath.Join(b.work, "felixd-jumbo"), filepath.Join(b.work, "matrix-jumbo")}
+	if err := load.Build(ctx, b.root, b.stockBuild.felixd, "./cmd/felixd"); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(b.cells, func(c cell) bool { return c.apart }) {
+		if err := load.Build(ctx, b.root, b.stockBuild.generator, "./perf/matrix"); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(b.cells, func(c cell) bool { return c.jumbo }) {
+		for program, name := range map[string]string{b.jumboBuild.felixd: "./cmd/felixd", b.jumboBuild.generator: "./perf/matrix"} {
+			if err := load.BuildJumbo(ctx, b.root, program, name); err != nil {
+				return fmt.Errorf("%w; -jumbo=false leaves it out", err)
+			}
+		}
+	}
+	if !b.peers {
+		return nil
+	}
+	b.peersProgram = filepath.Join(b.work, "peers")
+	module := filepath.Join(b.root, "perf", "peers")
+	if err := load.Build(ctx, module, b.peersProgram, "."); err != nil {
+		return fmt.Errorf("perf/peers: %w; -peers=false leaves it out", err)
+	}
+	list, err := exec.CommandContext(ctx, b.peersProgram, "-list").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("perf/peers -list: %w\n%s", err, list)
+	}
+	b.peerPairs = bytes.Count(list, []byte("\n"))
+	return nil
+}
+
+// What parts of a session take besides the measured times, about, on two CPUs.
+const (
+	perRun      = 600 * time.Millisecond // to start a broker, to wait for what is under way, and to end it
+	perCeilings = 12 * time.Second       // the disk's, fio's, and the echo's rounds
+	perIdle     = 12 * time.Second
+)
+
+// estimate is how long the session takes, about, when no run is void.
+func (b *bench) estimate() (total time.Duration, runs int) {
+	for _, turn := range turns(b.cells) {
+		for _, i := range b.order(turn) {
+			total += max(b.warmup, b.settleOf(turn[i])) + b.duration + perRun
+			runs++
+		}
+	}
+	samples, rounds := ceilingSamples, b.runs
+	if b.brief {
+		samples, rounds = 1, 1
+	}
+	probes, _ := b.probeTimes()
+	total += time.Duration(samples)*(perCeilings+2*2*probes*5/4) + perIdle // two forms of two probes with their warm-up
+	if b.peers {
+		n := 2 * (rounds + 1) * b.peerPairs
+		total += time.Duration(n) * (b.warmup + b.duration + perRun)
+		runs += n
+	}
+	return total, runs
+}
+
+// settleOf is the warm-up that a cell needs.
+func (b *bench) settleOf(c cell) time.Duration {
+	if b.brief {
+		return 0
+	}
+	return c.settle
+}
+
+// ceilingSamples is how often the ceilings are taken: before, between and after the cells.
+const ceilingSamples = 3
 
 // do makes the whole session and leaves it in o.dir.
 func (b *bench) do(ctx context.Context) error {
-	cells := &session.Cells{Machine: load.ThisMachine(), Command: "go run ./perf/matrix " + strings.Join(b.args, " "), Disk: diskOf(b.work)}
-	cells.Command = strings.TrimSpace(cells.Command)
+	total, runs := b.estimate()
+	fmt.Fprintf(b.progress, "%d cells and %d pairs, %d runs: about %.0f minutes\n", len(b.cells), b.peerPairs, runs, math.Ceil(total.Minutes()))
+	cells := &session.Cells{Machine: load.ThisMachine(), Command: b.command, Disk: diskOf(b.work)}
 	if commit := session.Commit(ctx, b.root); commit != "" {
 		cells.Machine.Commit = commit
 	}
@@ -46,35 +133,19 @@ func (b *bench) do(ctx context.Context) error {
 	if err := b.ceilings(ctx, &cells.Ceilings); err != nil {
 		return err
 	}
-	half := (len(b.cells) + 1) / 2
-	var inTurn []cell
-	for i, c := range b.cells {
-		if i == half && !b.brief {
+	all := turns(b.cells)
+	for i, turn := range all {
+		if i == (len(all)+1)/2 && !b.brief {
 			if err := b.ceilings(ctx, &cells.Ceilings); err != nil {
 				return err
 			}
 		}
-		fmt.Fprintf(b.progress, "cell %d of %d: %s\n", i+1, len(b.cells), c.Name)
-		if c.group == slowReader && !b.brief {
-			inTurn = append(inTurn, c)
-			fmt.Fprintln(b.progress, "  later, in turn with what it is compared to")
-			continue
-		}
-		reports, err := b.cell(ctx, c)
+		fmt.Fprintf(b.progress, "cell %d of %d: %s\n", i+1, len(all), names(turn))
+		reports, err := b.cell(ctx, turn...)
 		if err != nil {
 			return err
 		}
-		if err := b.add(reports, c); err != nil {
-			return err
-		}
-	}
-	if len(inTurn) > 0 {
-		fmt.Fprintln(b.progress, "with and without subscribers that do not read, in turn")
-		reports, err := b.cell(ctx, inTurn...)
-		if err != nil {
-			return err
-		}
-		if err := b.add(reports, inTurn...); err != nil {
+		if err := b.add(reports, turn...); err != nil {
 			return err
 		}
 	}
@@ -96,6 +167,14 @@ func (b *bench) do(ctx context.Context) error {
 	return b.write()
 }
 
+// names are those of cells that run together, for people.
+func names(turn []cell) string {
+	if len(turn) > 1 {
+		return turn[0].Name + " and " + turn[1].Name + " in turn"
+	}
+	return turn[0].Name
+}
+
 // write leaves what there is in the results directory, charts and page included.
 func (b *bench) write() error {
 	if err := session.WriteJSON(filepath.Join(b.dir, session.CellsFile), b.session.Cells); err != nil {
@@ -104,38 +183,46 @@ func (b *bench) write() error {
 	return render(b.dir, b.session)
 }
 
-// add takes the reports of cells into the session and writes it.
+// add takes the reports of cells into the session, at their places in the tables, and writes it.
 func (b *bench) add(reports []*load.Report, of ...cell) error {
 	cells := b.session.Cells
 	for i, c := range of {
-		cells.Cells = append(cells.Cells, session.Cell{Name: c.Name, Group: c.group, Figure: c.figure, Report: reports[i]})
+		cells.Cells = append(cells.Cells, session.Cell{Name: c.Name, Group: c.group, Figure: c.figure, Report: reports[i], Against: c.against})
 		cells.Machine.SocketBytes = max(cells.Machine.SocketBytes, reports[i].Machine.SocketBytes)
 	}
+	place := func(c session.Cell) int {
+		return slices.IndexFunc(b.cells, func(o cell) bool { return o.Name == c.Name })
+	}
+	slices.SortStableFunc(cells.Cells, func(x, y session.Cell) int { return cmp.Compare(place(x), place(y)) })
 	return b.write()
 }
 
-// minInTurn is how many runs cells have that are compared with each other: with fewer the interval of their difference is too wide.
-const minInTurn = 10
-
-// cell makes all runs of a cell, or of two in turn, A B, A B B A ..., and returns a report of each.
-func (b *bench) cell(ctx context.Context, of ...cell) ([]*load.Report, error) {
-	order := make([]int, b.runs+1)
+// order is which of the cells runs when: the first run of each does not count, and two are A B, then A B B A.
+func (b *bench) order(turn []cell) []int {
 	switch {
+	case b.brief && len(turn) == 2:
+		return []int{0, 1}
 	case b.brief:
-		order = order[:1]
-	case len(of) == 2:
-		order = []int{0, 1}
-		for _, second := range stats.Interleave(max(b.runs, minInTurn)) {
-			i := 0
-			if second {
-				i = 1
-			}
-			order = append(order, i)
-		}
+		return []int{0}
+	case len(turn) == 1:
+		return make([]int, b.runs+1)
 	}
+	order := []int{0, 1}
+	for _, second := range stats.Interleave(max(b.runs, turn[1].pairs)) {
+		i := 0
+		if second {
+			i = 1
+		}
+		order = append(order, i)
+	}
+	return order
+}
+
+// cell makes all runs of a cell, or of two in turn, and returns a report of each.
+func (b *bench) cell(ctx context.Context, of ...cell) ([]*load.Report, error) {
 	reports := make([][]*load.Report, len(of))
 	voids := make([]int, len(of))
-	for _, i := range order {
+	for _, i := range b.order(of) {
 		c := of[i]
 		for {
 			report, err := b.once(ctx, c)
@@ -167,9 +254,46 @@ func (b *bench) cell(ctx context.Context, of ...cell) ([]*load.Report, error) {
 	return joined, nil
 }
 
-// oneRun starts a broker, drives it and ends it.
-func (b *bench) oneRun(ctx context.Context, c cell) (report *load.Report, err error) {
-	process, err := load.StartProcess(ctx, load.ProcessConfig{Command: []string{b.felixd}})
+// oneRun makes a run of a cell on a fresh broker.
+func (b *bench) oneRun(ctx context.Context, c cell) (*load.Report, error) {
+	warmup := max(b.warmup, b.settleOf(c))
+	if !c.apart {
+		return once(ctx, c, b.stockBuild.felixd, b.duration, warmup)
+	}
+	of := b.stockBuild
+	if c.jumbo {
+		of = b.jumboBuild
+	}
+	var out bytes.Buffer
+	cmd := b.child(ctx, of.generator, "-one", c.Name, "-felixd", of.felixd, "-duration", b.duration.String(), "-warmup", warmup.String())
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil {
+		return nil, err
+	}
+	report := &load.Report{}
+	if err := json.Unmarshal(out.Bytes(), report); err != nil {
+		return nil, fmt.Errorf("what the generator printed: %w", err)
+	}
+	return report, nil
+}
+
+// runOne makes a run of a cell and prints its report: the other end of oneRun.
+func runOne(ctx context.Context, o options, out io.Writer) error {
+	all := cells()
+	i := slices.IndexFunc(all, func(c cell) bool { return c.Name == o.one })
+	if i < 0 {
+		return fmt.Errorf("no cell is called %q; -list names them", o.one)
+	}
+	report, err := once(ctx, all[i], o.felixd, o.duration, o.warmup)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(report)
+}
+
+// once starts a broker, drives it from this process and ends it.
+func once(ctx context.Context, c cell, felixd string, duration, warmup time.Duration) (report *load.Report, err error) {
+	process, err := load.StartProcess(ctx, load.ProcessConfig{Command: []string{felixd}})
 	if err != nil {
 		return nil, err
 	}
@@ -178,16 +302,34 @@ func (b *bench) oneRun(ctx context.Context, c cell) (report *load.Report, err er
 	if config.Target, err = c.NewTarget(process.Felix()); err != nil {
 		return nil, err
 	}
-	config.Duration, config.Warmup = b.duration, b.warmup
+	config.Duration, config.Warmup = duration, warmup
 	return load.Run(ctx, config)
+}
+
+// child is a program that has brokers of its own: it is interrupted, so that it ends them, and does not outlive this process.
+func (b *bench) child(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stderr = b.progress
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	return cmd
+}
+
+// probeTimes are how long a probe of a ceiling runs, and how many rounds an echo has.
+func (b *bench) probeTimes() (long time.Duration, rounds int) {
+	if b.brief {
+		return 200 * time.Millisecond, 200
+	}
+	return 2 * time.Second, 10_000
 }
 
 // ceilings adds a sample of each.
 func (b *bench) ceilings(ctx context.Context, c *session.Ceilings) error {
 	fmt.Fprintln(b.progress, "ceilings")
-	long, rounds, disk := 2*time.Second, 10_000, ceiling.DiskConfig{Dir: b.work}
+	long, rounds := b.probeTimes()
+	disk := ceiling.DiskConfig{Dir: b.work}
 	if b.brief {
-		long, rounds = 200*time.Millisecond, 200
 		disk = ceiling.DiskConfig{Dir: b.work, FileBytes: 8 << 20, SmallRounds: 50, LargeRounds: 5}
 	}
 	for _, form := range []struct {
@@ -244,7 +386,7 @@ func (b *bench) idle(ctx context.Context) (idle *session.Idle, err error) {
 	if b.brief {
 		settle, watch = 100*time.Millisecond, 500*time.Millisecond
 	}
-	process, err := load.StartProcess(ctx, load.ProcessConfig{Command: []string{b.felixd}})
+	process, err := load.StartProcess(ctx, load.ProcessConfig{Command: []string{b.stockBuild.felixd}})
 	if err != nil {
 		return nil, err
 	}
@@ -291,19 +433,12 @@ func (b *bench) runPeers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	module := filepath.Join(b.root, "perf", "peers")
-	program := filepath.Join(b.work, "peers")
-	if err := load.Build(ctx, module, program, "."); err != nil {
-		return fmt.Errorf("perf/peers: %w; the cells are kept, and -peers=false leaves it out", err)
-	}
-	args := []string{"-o", dir}
+	rounds := b.runs
 	if b.brief {
-		args = append(args, "-rounds", "1", "-duration", b.duration.String(), "-warmup", b.warmup.String())
+		rounds = 1
 	}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Stderr = module, b.progress
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it ends its broker
-	cmd.WaitDelay = time.Minute
+	cmd := b.child(ctx, b.peersProgram, "-o", dir, "-rounds", fmt.Sprint(rounds), "-duration", b.duration.String(), "-warmup", b.warmup.String())
+	cmd.Dir = filepath.Join(b.root, "perf", "peers")
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("perf/peers: %w; the cells are kept, and -peers=false leaves it out", err)
 	}

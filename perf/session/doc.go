@@ -14,8 +14,12 @@
 // # What is judged
 //
 //   - A cell is the medians of runs with a broker process each, the first left out (load.Join). Its spread is (max - min) / median.
+//   - The spread of all cells is one row of the targets, by the worst; each cell's own is in its table.
+//   - What readers that stall do to others is the 95 % interval of the mean difference over pairs of runs (stats.MeanInterval), which were made
+//     one after the other: what the machine does to both is no difference.
 //   - Its share of a ceiling is taken from its shape (CeilingOf): the echo E and the disk's sync D for a lone publish, otherwise the nearest of
-//     the bare loop L, for records published one by one, the bulk sink S, and the disk's bandwidth Z.
+//     the bare loop L, for records published one by one, the bulk sink S, and the disk's bandwidth Z. E, L and S are those with two
+//     processes; sessions of before 2026-12 have them in one process only, and their shares are of these (Ceilings.L).
 //   - Targets holds the rows of DESIGN section 10 that a session can answer. A row whose cells were not run is "not measured", one that
 //     rests on a void run is "void"; neither counts as met.
 //   - A pair is ahead, behind, or not shown when the 95 % interval of its ratio holds 1. Behind goes by the medians alone: a row is listed

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"felix/perf/load"
+	"felix/perf/stats"
 )
 
 // A Table is a table for people. Cells hold no markup.
@@ -137,12 +138,12 @@ func (c *Ceilings) Table() Table {
 		name, what, unit string
 		samples          []float64
 	}{
-		{"L", "bare loop, 256 B, one by one, 64 streams x 64 in flight", "records/s", c.LoopPerSec},
-		{"L in one process", "the same, server and client in one process", "records/s", c.LoopInOnePerSec},
-		{"E", "bare echo, 256 B, one in flight, p50", "us", c.EchoP50us},
-		{"E in one process", "the same, server and client in one process", "us", c.EchoInOneP50us},
-		{"S", "bulk sink, one server", "MB/s", c.SinkMBPerSec},
-		{"S in one process", "the same, server and client in one process", "MB/s", c.SinkInOneMBPerSec},
+		{"L", "bare loop, 256 B, one by one, 64 streams x 64 in flight; two processes", "records/s", c.LoopPerSec},
+		{"L in one process", "bare loop, 256 B, one by one, 64 streams x 64 in flight; server and client in one", "records/s", c.LoopInOnePerSec},
+		{"E", "bare echo, 256 B, one in flight, p50; two processes", "us", c.EchoP50us},
+		{"E in one process", "bare echo, 256 B, one in flight, p50; server and client in one", "us", c.EchoInOneP50us},
+		{"S", "bulk sink, one server; two processes", "MB/s", c.SinkMBPerSec},
+		{"S in one process", "bulk sink, one server; server and client in one", "MB/s", c.SinkInOneMBPerSec},
 		{"D", "write + fdatasync of 4 KiB into blocks written before, p50", "us", c.DiskP50us},
 		{"Z", "write + fdatasync of 1 MiB likewise", "MB/s", c.DiskMBPerSec},
 		{"fio 4 KiB", "fio, psync + fdatasync, blocks written before, mean", "us", c.FioSmallP50us},
@@ -218,6 +219,9 @@ func (c *Cells) Tables() (tables []Table) {
 				row[len(row)-1] = string(VoidRun)
 				t.Notes = append(t.Notes, cell.Name+" is void: "+why)
 			}
+			if text := c.against(cell); text != "" {
+				t.Notes = append(t.Notes, text)
+			}
 			if bound := generatorBound(r); bound != "" {
 				t.Notes = append(t.Notes, cell.Name+": "+bound)
 			}
@@ -226,6 +230,28 @@ func (c *Cells) Tables() (tables []Table) {
 		tables = append(tables, t)
 	}
 	return tables
+}
+
+// against says how a cell stands to the one that it ran in turn with, "" where that cannot be said.
+func (c *Cells) against(cell Cell) string {
+	i := slices.IndexFunc(c.Cells, func(o Cell) bool { return o.Name == cell.Against })
+	if i < 0 || Void(cell.Report) != "" || Void(c.Cells[i].Report) != "" {
+		return ""
+	}
+	other := c.Cells[i]
+	now, ok := cell.Figure.Of(&cell.Report.Figures)
+	then, ok2 := cell.Figure.Of(&other.Report.Figures)
+	if !ok || !ok2 {
+		return ""
+	}
+	text := fmt.Sprintf("%s: %s is %s that of %s", cell.Name, cell.Figure, times(now/then), other.Name)
+	if compared, err := stats.Compare(sample(other.Report, cell.Figure), sample(cell.Report, cell.Figure)); err == nil {
+		text += fmt.Sprintf(" (95 %% interval %s-%s)", digits(1+compared.Low), digits(1+compared.High))
+	}
+	if a, b := cell.Report.PacketBytes, other.Report.PacketBytes; a != nil && b != nil {
+		text += fmt.Sprintf("; packets of %.0f bytes at the mean, there %.0f", *a, *b)
+	}
+	return text
 }
 
 // generatorBound says so when the generator used more of the machine than the broker did: then it, not the broker, sets the rate.

@@ -57,15 +57,7 @@ func (p *Pair) Ratio() (float64, bool) {
 
 // Interval is the 95 % interval of the ratio, which is false with fewer than two runs of a side.
 func (p *Pair) Interval() (low, high float64, ok bool) {
-	sample := func(r *load.Report) (values []float64) {
-		for _, f := range Counted(r) {
-			if v, ok := p.Figure.Of(f); ok {
-				values = append(values, v)
-			}
-		}
-		return values
-	}
-	c, err := stats.Compare(sample(p.Peer), sample(p.Felix))
+	c, err := stats.Compare(sample(p.Peer, p.Figure), sample(p.Felix, p.Figure))
 	if err != nil || math.IsNaN(c.Low) || math.IsNaN(c.High) {
 		return 0, 0, false
 	}

@@ -142,14 +142,19 @@ func Counted(r *load.Report) (runs []*load.Figures) {
 	return runs
 }
 
-// Spread is (max - min) / median of a figure over the runs that count. It is false with fewer than two.
-func Spread(r *load.Report, g Figure) (float64, bool) {
-	var values []float64
+// sample is a figure of the runs that count and have it.
+func sample(r *load.Report, g Figure) (values []float64) {
 	for _, f := range Counted(r) {
 		if v, ok := g.Of(f); ok {
 			values = append(values, v)
 		}
 	}
+	return values
+}
+
+// Spread is (max - min) / median of a figure over the runs that count. It is false with fewer than two.
+func Spread(r *load.Report, g Figure) (float64, bool) {
+	values := sample(r, g)
 	if len(values) < 2 {
 		return 0, false
 	}
