@@ -54,9 +54,15 @@ type client struct {
 	conn      *quic.Conn
 }
 
+// connTimeout bounds a handshake, and the silence of a connection; then the probe fails. A machine that others use as well may leave a
+// server process without a CPU for many seconds.
+const connTimeout = 60 * time.Second
+
 func quicConfig() *quic.Config {
 	initial, fixed := udp.PacketSizes(0, true)
 	return &quic.Config{
+		HandshakeIdleTimeout:           connTimeout,
+		MaxIdleTimeout:                 connTimeout,
 		InitialPacketSize:              initial,
 		DisablePathMTUDiscovery:        fixed,
 		InitialStreamReceiveWindow:     512 << 10,

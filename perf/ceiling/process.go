@@ -24,7 +24,7 @@ const serverVariable = "CEILING_SERVER"
 // Bounds of a server process.
 const (
 	answerTimeout = 60 * time.Second // for it to be ready, and for each count; then the probe fails
-	stopTimeout   = 10 * time.Second // from the end of its input to its end; then it is killed
+	stopTimeout   = 60 * time.Second // from the end of its input to its end; then it is killed
 )
 
 // ready is the first line of a server process.
