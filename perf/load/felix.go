@@ -30,15 +30,24 @@ type FelixConfig struct {
 	ServerName        string
 	Tenant, Namespace string // "default" without them
 	Token             string
-	// Connections is the number of QUIC connections to each address of the broker that publishers share, 1 by default.
+	// Connections is the number of QUIC connections to each address of the broker that publishers share, 1 by default. The client has at
+	// most 64, the lean generator 1,024.
 	Connections int
+	// Plain spreads the connections over the broker's ports, and each publishes to every shard, as the published plain client does: Connections
+	// is then their number in all. Otherwise a record goes to the owner of its shard. For the lean generator only.
+	Plain bool
 	// Owners is how many addresses the broker announces, one per listening core; each gets Connections. Zero means as many as a broker on
 	// this machine would have.
 	Owners int
 }
 
 // connections is how many connections publishers have, about.
-func (c FelixConfig) connections() int64 { return int64(c.Connections * c.Owners) }
+func (c FelixConfig) connections() int64 {
+	if c.Plain {
+		return int64(c.Connections)
+	}
+	return int64(c.Connections * c.Owners)
+}
 
 // felixBroker is what both targets for felix share: names, keys, and the side of the broker that makes streams and counts.
 type felixBroker struct {
@@ -57,7 +66,13 @@ type control interface {
 	counters(ctx context.Context) (Counters, error)
 }
 
-func newFelixBroker(c FelixConfig) (*felixBroker, error) {
+// Most connections to an address: those of client.WithConnections, and for the lean generator as many as fit the broker's own bounds.
+const (
+	maxClientConnections = 64
+	maxLeanConnections   = 1024
+)
+
+func newFelixBroker(c FelixConfig, mostConnections int) (*felixBroker, error) {
 	if c.Tenant == "" {
 		c.Tenant = felix.DefaultName
 	}
@@ -70,8 +85,8 @@ func newFelixBroker(c FelixConfig) (*felixBroker, error) {
 	if c.Owners == 0 {
 		c.Owners = min(runtime.NumCPU(), 8)
 	}
-	if c.Connections < 1 || c.Connections > 64 {
-		return nil, fmt.Errorf("connections is %d; give a number from 1 to 64", c.Connections)
+	if c.Connections < 1 || c.Connections > mostConnections {
+		return nil, fmt.Errorf("connections is %d; give a number from 1 to %d", c.Connections, mostConnections)
 	}
 	b := &felixBroker{config: c, roots: c.RootCAs, name: "felix"}
 	if c.Broker != nil {

@@ -86,21 +86,28 @@ func (a *adminControl) create(ctx context.Context, name string, spec StreamSpec)
 	default:
 		body["on_slow"] = "block"
 	}
-	for _, step := range []struct {
-		path string
-		body any
-	}{
-		{"/v1/tenants", map[string]string{"tenant_id": a.tenant}},
-		{a.tenantPath() + "/namespaces", map[string]string{"namespace": a.namespace}},
-		{a.streams(), body},
-	} {
-		status, answer, err := a.do(ctx, http.MethodPost, step.path, step.body)
-		if err != nil {
-			return err
-		}
-		if status != http.StatusOK && status != http.StatusCreated {
-			return refused("stream "+name+" was not created", status, answer)
-		}
+	if err := a.createScope(ctx); err != nil {
+		return err
+	}
+	return a.post(ctx, "stream "+name, a.streams(), body)
+}
+
+// createScope makes tenant and namespace, where they are not there.
+func (a *adminControl) createScope(ctx context.Context) error {
+	if err := a.post(ctx, "tenant "+a.tenant, "/v1/tenants", map[string]string{"tenant_id": a.tenant}); err != nil {
+		return err
+	}
+	return a.post(ctx, "namespace "+a.namespace, a.tenantPath()+"/namespaces", map[string]string{"namespace": a.namespace})
+}
+
+// post creates what, unless it is there.
+func (a *adminControl) post(ctx context.Context, what, path string, body any) error {
+	status, answer, err := a.do(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK && status != http.StatusCreated {
+		return refused(what+" was not created", status, answer)
 	}
 	return nil
 }

@@ -29,7 +29,10 @@ type ClientTarget struct{ *felixBroker }
 
 // NewClientTarget makes a target of a broker. It connects to nothing yet.
 func NewClientTarget(c FelixConfig) (*ClientTarget, error) {
-	b, err := newFelixBroker(c)
+	if c.Plain {
+		return nil, errors.New("the client publishes to the owners of shards; take the lean generator for plain connections")
+	}
+	b, err := newFelixBroker(c, maxClientConnections)
 	return &ClientTarget{b}, err
 }
 

@@ -24,17 +24,21 @@ type LeanTarget struct{ *felixBroker }
 
 // NewLeanTarget makes a target of a broker. It connects to nothing yet.
 func NewLeanTarget(c FelixConfig) (*LeanTarget, error) {
-	b, err := newFelixBroker(c)
+	b, err := newFelixBroker(c, maxLeanConnections)
 	return &LeanTarget{b}, err
 }
 
 // Info is that of a Target.
 func (t *LeanTarget) Info() Info {
-	return Info{
+	info := Info{
 		Broker: t.name, Generator: "lean", Receiver: "client", Embedded: t.config.Broker != nil,
 		BufferBytes: t.config.connections() * (connWindowBytes + socketBytes),
 		Notes:       []string{"the generator is no client: it builds frames and checks answers, and a lost connection ends its publishers"},
 	}
+	if t.config.Plain {
+		info.Notes = append(info.Notes, fmt.Sprintf("%d connections over the broker's ports publish to every shard, as plain clients do", t.config.Connections))
+	}
+	return info
 }
 
 // Open is that of a Target.
@@ -53,6 +57,7 @@ type leanStream struct {
 	mu     sync.Mutex
 	dialer *leanDialer      // guarded by mu, like those below
 	owners []netip.AddrPort // by shard
+	doors  []netip.AddrPort // of plain connections, in turn
 	conns  map[connPlace]*quic.Conn
 }
 
@@ -78,15 +83,24 @@ func (s *leanStream) Publisher(ctx context.Context, spec PublisherSpec) (Publish
 		if len(s.owners) == 0 {
 			return nil, fmt.Errorf("nobody owns stream %q", s.name)
 		}
+		if s.broker.config.Plain {
+			if s.doors, err = d.doors(ctx); err != nil {
+				return nil, err
+			}
+		}
 	}
 	p := &leanPublisher{spec: spec, name: s.name, broker: s.broker}
 	routes := make(map[netip.AddrPort]*leanRoute)
 	route := func(shard uint32) (*leanRoute, error) {
+		n := spec.Index % s.broker.config.Connections
 		addr := s.owners[shard]
+		if s.broker.config.Plain {
+			addr = s.doors[n%len(s.doors)]
+		}
 		if r := routes[addr]; r != nil {
 			return r, nil
 		}
-		place := connPlace{addr, spec.Index % s.broker.config.Connections}
+		place := connPlace{addr, n}
 		if s.conns[place] == nil {
 			conn, err := s.dialer.dial(ctx, addr)
 			if err != nil {
@@ -94,7 +108,7 @@ func (s *leanStream) Publisher(ctx context.Context, spec PublisherSpec) (Publish
 			}
 			s.conns[place] = conn
 		}
-		stream, err := s.dialer.open(ctx, s.conns[place])
+		stream, _, err := s.dialer.open(ctx, s.conns[place])
 		if err != nil {
 			return nil, err
 		}
@@ -399,10 +413,10 @@ func (d *leanDialer) dial(ctx context.Context, addr netip.AddrPort) (*quic.Conn,
 }
 
 // open opens a stream and authenticates it.
-func (d *leanDialer) open(ctx context.Context, conn *quic.Conn) (*quic.Stream, error) {
+func (d *leanDialer) open(ctx context.Context, conn *quic.Conn) (*quic.Stream, *wire.AuthOK, error) {
 	stream, err := conn.OpenStreamSync(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	auth := &wire.Auth{
 		TenantID: d.broker.config.Tenant, Token: d.broker.config.Token, ClientFlags: wire.DefaultClientFlags, HasClientFlags: true,
@@ -410,12 +424,33 @@ func (d *leanDialer) open(ctx context.Context, conn *quic.Conn) (*quic.Stream, e
 	}
 	m, err := ask(ctx, stream, auth)
 	if err != nil {
+		return nil, nil, err
+	}
+	granted, ok := m.(*wire.AuthOK)
+	if !ok {
+		return nil, nil, fmt.Errorf("the answer to auth is %s: %+v", m.MessageType(), m)
+	}
+	return stream, granted, nil
+}
+
+// doors are the addresses over which plain clients spread their connections: the one they were given, then the ports that the broker announces.
+func (d *leanDialer) doors(ctx context.Context) ([]netip.AddrPort, error) {
+	conn, err := d.dial(ctx, d.entry)
+	if err != nil {
 		return nil, err
 	}
-	if _, ok := m.(*wire.AuthOK); !ok {
-		return nil, fmt.Errorf("the answer to auth is %s: %+v", m.MessageType(), m)
+	defer conn.CloseWithError(0, "")
+	_, granted, err := d.open(ctx, conn)
+	if err != nil {
+		return nil, err
 	}
-	return stream, nil
+	doors := []netip.AddrPort{d.entry}
+	for _, port := range granted.ListenerPorts {
+		if port != d.entry.Port() {
+			doors = append(doors, netip.AddrPortFrom(d.entry.Addr(), port))
+		}
+	}
+	return doors, nil
 }
 
 // ask sends a request on a stream that nobody else reads and returns the answer.
@@ -447,7 +482,7 @@ func (d *leanDialer) owners(ctx context.Context, stream string) ([]netip.AddrPor
 		return nil, err
 	}
 	defer conn.CloseWithError(0, "")
-	s, err := d.open(ctx, conn)
+	s, _, err := d.open(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
