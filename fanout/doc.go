@@ -56,7 +56,7 @@
 //
 // # Decisions
 //
-// Slabs grow 4, 16, 64, 256 KiB per ring, so that a quiet stream costs 4 KiB and a busy one a pool operation per 256 KiB; batches
+// Slabs grow 1, 4, 16, 64, 256 KiB per ring, so that a quiet stream costs 1 KiB and a busy one a pool operation per 256 KiB; batches
 // that need more get 1 MiB. The table of frames is part of the slab (40 bytes per 256), so that a frame costs no allocation; with
 // frames of 64 KiB most of it is never touched. A slab is dropped as a whole; a ring's start moves by frames.
 //

@@ -55,7 +55,7 @@ func TestRingSlabsGrowAndLargeBatchesGetTheirOwn(t *testing.T) {
 		}
 		g.flush()
 	}
-	for i, want := range []int{4, 16, 64, 256, 256, 256} {
+	for i, want := range []int{1, 4, 16, 64, 256, 256} {
 		check(t, "KiB of a slab", sizes[i], want)
 	}
 	huge := batchOf(1, 1<<20)

@@ -13,15 +13,15 @@ import (
 // Sizes of slabs by class. A shard's slabs grow from the first class to the last; a batch that fits none gets a slab of
 // its own size.
 const (
-	slabClasses  = 5
-	grownClass   = 3           // 256 KiB: what a busy ring takes by itself; the largest class is for batches that need it
-	ownSize      = slabClasses // class of a slab that was made for one batch; never pooled
-	minSlabBytes = 4 << 10
+	slabClasses  = 6
+	grownClass   = 4                                       // 256 KiB: what a busy ring takes by itself; the largest class is for batches that need it
+	ownSize      = slabClasses                             // class of a slab that was made for one batch; never pooled
+	minSlabBytes = 1 << 10                                 // all that a quiet stream holds: with its entry in the catalog 2.4 KiB
 	maxSlabBytes = minSlabBytes << (2 * (slabClasses - 1)) // 1 MiB
 
 	// A slab's table has one entry per frameShare bytes, at least minFrames: 284 bytes is the frame of one 256 B record.
 	frameShare = 256
-	minFrames  = 16
+	minFrames  = 4
 )
 
 const frameBytes = int64(unsafe.Sizeof(Frame{}))

@@ -9,11 +9,15 @@ import (
 )
 
 func TestSlabClassesGrowFourfold(t *testing.T) {
-	for class, want := range []int{4 << 10, 16 << 10, 64 << 10, 256 << 10} {
+	for class, want := range []int{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10} {
 		check(t, "bytes", classBytes(class), want)
-		check(t, "frames", classFrames(class), max(16, want/256))
+		check(t, "frames", classFrames(class), want/256)
 	}
 	check(t, "largest", maxSlabBytes, 1<<20)
+	check(t, "after which a busy ring stays", classBytes(grownClass), 256<<10)
+	if classMemory(0) > 2<<10 {
+		t.Errorf("a quiet stream's slab takes %d bytes", classMemory(0))
+	}
 }
 
 func TestSlabsAreReusedAndCountedOnce(t *testing.T) {
