@@ -9,6 +9,7 @@
 //	compare   two builds or two configurations in turn, with statistics
 //	stats     the statistics
 //	matrix    a whole session in one command: cells, ceilings, NATS, charts, one page
+//	scale     what more streams, connections, log, subscribers and cores cost
 //	peers     felix and NATS in turn, one pair per promise; a module of its own
 //	session   what a measuring session leaves behind, how it is judged and printed
 //	ceiling   the probes that say what the machine can do without a broker

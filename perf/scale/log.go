@@ -25,7 +25,7 @@ const (
 	fillBatch   = 64
 	fillers     = 8
 	fillWindow  = 8         // batches in flight of each
-	growth      = 600 << 20 // bytes that a load adds in a second at most, for the check of the disk
+	growth      = 400 << 20 // bytes that a load adds in a second at most, for the check of the disk
 	diskReserve = 2 << 30
 	maxFailures = 1000 // of batches: two lost connections' worth with every one under way, and more
 )
