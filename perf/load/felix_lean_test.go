@@ -23,17 +23,34 @@ func TestPlain(t *testing.T) {
 	if !strings.Contains(strings.Join(report.Config.Notes, " "), "6 connections over the broker's ports") {
 		t.Errorf("notes %q", report.Config.Notes)
 	}
-	// Two doors besides the shared port get two connections each, and the shared port those that ask for owners and doors as well.
-	after := b.Stats()
-	accepted := uint64(0)
-	for core, n := range after.ConnectionsPerCore {
-		if n-before.ConnectionsPerCore[core] < uint64(2*runs) {
-			t.Errorf("core %d accepted %d connections in %d runs", core, n, runs)
-		}
-		accepted += n - before.ConnectionsPerCore[core]
-	}
-	if accepted != uint64(8*runs) {
+	accepted := -int(sum(before.ConnectionsPerCore))
+	accepted += int(sum(b.Stats().ConnectionsPerCore))
+	if accepted != 8*runs {
 		t.Errorf("%d connections in %d runs, want 6 and 2 that ask in each", accepted, runs)
+	}
+	stream, err := target.Open(t.Context(), StreamSpec{Shards: 6, Durability: Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close(t.Context())
+	for i := range 6 {
+		p, err := stream.Publisher(t.Context(), PublisherSpec{Index: i, Keys: []string{"a", "b", "c"}, Acks: AcksBatch, InFlight: 1, Batch: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if n := len(p.(*leanPublisher).routes); n != 1 {
+			t.Errorf("publisher %d has %d streams, want one for every shard", i, n)
+		}
+	}
+	perPort := make(map[uint16]int)
+	for place := range stream.(*leanStream).conns {
+		perPort[place.addr.Port()]++
+	}
+	for _, port := range append(b.Ports(), b.Addr().Port()) {
+		if perPort[port] != 2 {
+			t.Errorf("%d connections to port %d, want 2 of 6: %v", perPort[port], port, perPort)
+		}
 	}
 	if _, err := NewClientTarget(remote); err == nil || !strings.Contains(err.Error(), "take the lean generator") {
 		t.Errorf("plain connections of the client: %v", err)
@@ -42,4 +59,11 @@ func TestPlain(t *testing.T) {
 	if _, err := NewLeanTarget(remote); err == nil || !strings.Contains(err.Error(), "from 1 to 1024") {
 		t.Errorf("too many connections: %v", err)
 	}
+}
+
+func sum(list []uint64) (n uint64) {
+	for _, v := range list {
+		n += v
+	}
+	return n
 }
