@@ -23,9 +23,11 @@ const (
 	maxPackedRecord = 4 << 10
 	// maxPackBytes closes a pack: a frame beyond it gains nothing and waits longer for its end.
 	maxPackBytes = 32 << 10
-	// maxPackRecords closes a pack of small records.
-	maxPackRecords = 512
 )
+
+// MaxPackedRecords is how many single publishes, of one shard and at most 4 KiB each, may share a frame and its answer while they wait to be
+// written.
+const MaxPackedRecords = 512
 
 // A packing is an open pack: the frame in the making, or one to be made with the memory of the last.
 type packing struct {
@@ -62,7 +64,7 @@ func (m *message) packable() bool {
 
 // takes says whether m, a packable message of its shard, belongs into the open pack.
 func (p *packing) takes(m *message, r *route) bool {
-	return p.route == r && p.acked == m.acked && p.keyed == m.keyed && p.bytes+len(m.data)+len(m.key) <= maxPackBytes && p.count < maxPackRecords
+	return p.route == r && p.acked == m.acked && p.keyed == m.keyed && p.bytes+len(m.data)+len(m.key) <= maxPackBytes && p.count < MaxPackedRecords
 }
 
 // openPack returns the open pack of a shard, -1 when it has none.

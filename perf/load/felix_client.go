@@ -40,7 +40,7 @@ func NewClientTarget(c FelixConfig) (*ClientTarget, error) {
 func (t *ClientTarget) Info() Info {
 	return Info{
 		Broker: t.name, Generator: "client", Receiver: "client", Embedded: t.config.Broker != nil,
-		BufferBytes: t.config.connections() * (clientQueueBytes + connWindowBytes + socketBytes),
+		BufferBytes: t.config.connections() * (clientQueueBytes + connWindowBytes + socketBytes), RecordsPerAnswer: client.MaxPackedRecords,
 	}
 }
 

@@ -109,7 +109,7 @@ func (r *run) do(ctx context.Context) (RunReport, error) {
 		return RunReport{}, err
 	}
 	before := r.ask(give)
-	f := facts{acks: c.Acks, batch: int64(c.Batch), before: before, least: leastUnacked(c.Target)}
+	f := facts{acks: c.Acks, batch: int64(c.Batch), perAnswer: int64(max(c.Target.Info().RecordsPerAnswer, 1)), before: before, least: leastUnacked(c.Target)}
 	drops := kernelDrops()
 
 	stop := make(chan struct{})

@@ -29,6 +29,8 @@ type Info struct {
 	// BufferBytes bounds what is on its way between Publish and the broker's log when nothing answers: queues of the client, windows of
 	// the connections, buffers of the sockets. Runs without acks must be larger than twice that.
 	BufferBytes int64
+	// RecordsPerAnswer is how many records one answer of the broker may be for where each is published by itself; 0 means 1.
+	RecordsPerAnswer int
 	// Notes are what a reader of the figures should know, such as what was not equal to other targets.
 	Notes []string
 }
