@@ -201,19 +201,17 @@ func (s *pubStream) settle() *Error {
 			problem = lost("publish", "", fmt.Errorf("an answer to publish %d, which is not out", a.requestID))
 			break
 		}
-		f := out.future
-		switch {
-		case out.pack != nil && a.refused != nil:
-			out.pack.each(out.frame[out.pack.recordsAt:], func(f *Future, frame []byte) { s.bad = append(s.bad, failed{f, a.refused, frame}) })
-			s.queue.releasePack(out.pack)
+		switch f := out.future; {
+		case a.refused != nil:
+			out.each(func(f *Future, frame []byte) { s.bad = append(s.bad, failed{f, a.refused, frame}) })
 		case out.pack != nil:
 			s.good = out.pack.stored(s.good, a.offset, a.hasOffset)
-			s.queue.releasePack(out.pack)
-		case a.refused != nil:
-			s.bad = append(s.bad, failed{f, a.refused, append([]byte(nil), out.frame...)})
 		case !f.ghost:
 			f.ack.Offset, f.ack.HasOffset = a.offset, a.hasOffset
 			s.good = append(s.good, f)
+		}
+		if out.pack != nil {
+			s.queue.releasePack(out.pack)
 		}
 	}
 	s.queue.pop()

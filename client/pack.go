@@ -11,11 +11,12 @@ import (
 // future and its own offset, the frame's plus its place. A frame that is refused or lost is taken apart again, and each record is
 // sent again, or fails, by itself and under its own key.
 //
-//	open     records of one topic and shard, routed by one route, all acked or none
-//	           closed by the writer that has nothing left to write, by a record for that shard that does not fit it, or to make place
-//	closed   one frame in the stream's last chunk; one entry, with the pack where futures wait
+//	openPack  records of one topic and shard, routed by one route, keyed or not, acked or not, gathered outside the chunks
+//	            closed by the writer that has nothing left to write, by a record for that shard that does not fit it, or to make place
+//	frame     one in the stream's last chunk, under the key of its first record, and one entry if it is acked
+//	pack      beside the entry until the answer, if there are several records: what takes them apart again
 //
-// So records of a shard stay in the order of the calls: whatever comes for a shard while its pack is open goes into it, or closes it first.
+// Records of a shard stay in the order of the calls: whatever comes for a shard while its pack is open goes into it, or closes it first.
 const (
 	// maxOpenPacks is how many shards have a pack open in one publish stream; one more closes another.
 	maxOpenPacks = 32
@@ -29,32 +30,32 @@ const (
 // written.
 const MaxPackedRecords = 512
 
-// A packing is an open pack: the frame in the making, or one to be made with the memory of the last.
-type packing struct {
+// An openPack gathers the records of one shard. Once closed it lends its memory to the next one.
+type openPack struct {
 	topic        *topic
 	route        *route
 	shard        uint32
 	acked, keyed bool
-	count        uint32
-	bytes        int    // frame and keys at most, as counted in sendQueue.packedBytes
+	count        uint32 // of the records
+	bytes        int    // of the frame and the keys, at most; in sendQueue.packedBytes
 	key          []byte // of the first record; it routes the frame
 	records      []byte // as they stand in the frame
-	pack         *pack  // nil without answer
+	pack         *pack  // nil when no answer is owed
 }
 
-// A pack is what is to be known of the records of an acked frame until it is answered.
+// A pack says which publishes the records of an acked frame are. It has a use until the frame is answered.
 type pack struct {
 	topic     *topic
 	keyed     bool
-	recordsAt int // where they begin in the frame
+	recordsAt int // where the records begin in the frame
 	items     []packItem
-	keys      []byte // one after the other
+	keys      []byte // of the items, one after the other
 }
 
 type packItem struct {
-	future         *Future
-	keyEnd         uint32 // in keys
-	recordFrom, to uint32 // the payload, counted from recordsAt
+	future   *Future
+	keyEnd   uint32 // in keys; it begins at the end of the one before
+	from, to uint32 // the payload, counted from recordsAt
 }
 
 // packable says whether a message may share a frame. It was prepared.
@@ -62,13 +63,16 @@ func (m *message) packable() bool {
 	return m.single && m.again == nil && m.json == nil && !m.idempotent && len(m.data) <= maxPackedRecord
 }
 
-// takes says whether m, a packable message of its shard, belongs into the open pack.
-func (p *packing) takes(m *message, r *route) bool {
-	return p.route == r && p.acked == m.acked && p.keyed == m.keyed && p.bytes+len(m.data)+len(m.key) <= maxPackBytes && p.count < MaxPackedRecords
+// packedBytes bounds what a packable message adds to an open pack.
+func (m *message) packedBytes() int { return wire.RecordHeadBytes + len(m.data) + len(m.key) }
+
+// takes says whether m, a packable message for the shard of p, belongs into p.
+func (p *openPack) takes(m *message, r *route) bool {
+	return p.route == r && p.acked == m.acked && p.keyed == m.keyed && p.count < MaxPackedRecords && p.bytes+m.packedBytes() <= maxPackBytes
 }
 
-// openPack returns the open pack of a shard, -1 when it has none.
-func (q *sendQueue) openPack(t *topic, shard uint32) int {
+// findPack returns which open pack is that of a shard, -1 when it has none.
+func (q *sendQueue) findPack(t *topic, shard uint32) int {
 	for i := range q.opened {
 		if p := &q.open[i]; p.shard == shard && p.topic == t {
 			return i
@@ -77,37 +81,40 @@ func (q *sendQueue) openPack(t *topic, shard uint32) int {
 	return -1
 }
 
-// pack adds m to open pack i, or begins one with it when i is -1; then there is place for it. f is nil when no answer is owed.
-func (q *sendQueue) pack(i int, m *message, r *route, f *Future) {
-	if i < 0 {
-		if q.open == nil {
-			q.open = make([]packing, maxOpenPacks)
-		}
-		i = q.opened
-		q.opened++
+// beginPack opens a pack for messages like m and returns which it is. Fewer than maxOpenPacks are open.
+func (q *sendQueue) beginPack(m *message, r *route) int {
+	if q.open == nil {
+		q.open = make([]openPack, maxOpenPacks)
 	}
+	i := q.opened
+	q.opened++
 	p := &q.open[i]
-	bytes := wire.RecordHeadBytes + len(m.data) + len(m.key)
-	if p.count == 0 {
-		p.topic, p.route, p.shard, p.acked, p.keyed = m.topic, r, m.shard, m.acked, m.keyed
-		p.key = append(p.key[:0], m.key...)
-		p.records, p.bytes = p.records[:0], 0
-		bytes += publishFixedBytes + len(m.topic.names)
-		if m.acked {
-			p.pack = q.newPack()
-			p.pack.topic, p.pack.keyed = m.topic, m.keyed
-		}
+	*p = openPack{
+		topic: m.topic, route: r, shard: m.shard, acked: m.acked, keyed: m.keyed,
+		bytes: publishFixedBytes + len(m.topic.names), key: append(p.key[:0], m.key...), records: p.records[:0],
 	}
+	q.packedBytes += p.bytes
+	if m.acked {
+		p.pack = q.newPack()
+		p.pack.topic, p.pack.keyed = m.topic, m.keyed
+	}
+	return i
+}
+
+// addToPack adds m to open pack i, which takes it. f counts when the pack is acked.
+func (q *sendQueue) addToPack(i int, m *message, f *Future) {
+	p, bytes := &q.open[i], m.packedBytes()
 	p.count++
 	p.bytes += bytes
 	q.packedBytes += bytes
 	p.records = wire.AppendRecord(p.records, m.data)
-	if p.pack != nil {
-		end := uint32(len(p.records))
-		p.pack.keys = append(p.pack.keys, m.key...)
-		p.pack.items = append(p.pack.items, packItem{f, uint32(len(p.pack.keys)), end - uint32(len(m.data)), end})
-		q.packedPublishes++
+	if p.pack == nil {
+		return
 	}
+	q.packedPublishes++
+	p.pack.keys = append(p.pack.keys, m.key...)
+	to := uint32(len(p.records))
+	p.pack.items = append(p.pack.items, packItem{f, uint32(len(p.pack.keys)), to - uint32(len(m.data)), to})
 }
 
 // closePack makes a frame of open pack i, in the last chunk.
@@ -115,36 +122,35 @@ func (q *sendQueue) closePack(i int) {
 	q.opened--
 	q.open[i], q.open[q.opened] = q.open[q.opened], q.open[i]
 	p := &q.open[q.opened]
+	like := message{acked: p.acked, keyed: p.keyed}
 	w := wire.Publish{
-		Flags: p.flags(), AckMode: wire.AckPerBatch, RequestID: q.nextID(), Key: p.key,
+		Flags: like.flags(), AckMode: wire.AckPerBatch, RequestID: q.nextID(), Key: p.key,
 		Tenant: p.topic.tenant, Namespace: p.topic.namespace, Stream: p.topic.stream, Count: p.count, Records: p.records,
 	}
 	c := q.reserve(w.FrameBytes())
 	start := len(c.buf)
 	c.buf = wire.AppendPublish(c.buf, &w)
 	q.packedBytes -= p.bytes
-	p.count = 0
-	pack := p.pack
-	if p.pack = nil; pack == nil {
+	if !p.acked {
 		q.pushed(c, start, nil)
 		return
 	}
-	q.packedPublishes -= len(pack.items)
+	pack := p.pack
+	p.pack = nil
 	q.pushed(c, start, pack.items[0].future)
+	q.packedPublishes -= len(pack.items)
 	if len(pack.items) == 1 {
-		q.releasePack(pack)
+		q.releasePack(pack) // the frame says it all
 		return
 	}
+	q.publishes += len(pack.items) - 1 // pushed has counted one
 	pack.recordsAt = len(c.buf) - start - len(p.records)
 	e := q.at(q.count - 1)
-	e.pack, e.records = pack, int32(len(pack.items))
-	q.publishes += len(pack.items) - 1
+	e.pack, e.publishes = pack, int32(len(pack.items))
 }
 
-func (p *packing) flags() wire.Flags {
-	m := message{acked: p.acked, keyed: p.keyed}
-	return m.flags()
-}
+// maxSparePacks bounds the packs that are kept to be used again.
+const maxSparePacks = 2 * maxOpenPacks
 
 func (q *sendQueue) newPack() *pack {
 	if last := len(q.sparePacks) - 1; last >= 0 {
@@ -155,10 +161,7 @@ func (q *sendQueue) newPack() *pack {
 	return &pack{}
 }
 
-// maxSparePacks bounds the packs that are kept to be used again.
-const maxSparePacks = 2 * maxOpenPacks
-
-// releasePack takes back a pack whose records have their outcome.
+// releasePack takes back a pack that is no longer needed. It forgets the futures: they may be somebody else's soon.
 func (q *sendQueue) releasePack(p *pack) {
 	clear(p.items)
 	p.items, p.keys = p.items[:0], p.keys[:0]
@@ -183,7 +186,7 @@ func (p *pack) stored(good []*Future, base Offset, hasOffset bool) []*Future {
 	return good
 }
 
-// each calls do for every record of a frame, with its future and a frame of its own. records is the frame from recordsAt.
+// each calls do for every publish of a frame, with its future and a frame of its own. records is the frame from recordsAt.
 func (p *pack) each(records []byte, do func(f *Future, frame []byte)) {
 	from := uint32(0)
 	for i := range p.items {
@@ -191,7 +194,7 @@ func (p *pack) each(records []byte, do func(f *Future, frame []byte)) {
 		key := p.keys[from:item.keyEnd]
 		from = item.keyEnd
 		m := message{
-			topic: p.topic, single: true, data: records[item.recordFrom:item.to], acked: true, keyed: p.keyed,
+			topic: p.topic, single: true, data: records[item.from:item.to], acked: true, keyed: p.keyed,
 			key: unsafe.String(unsafe.SliceData(key), len(key)),
 		}
 		do(item.future, m.appendFrame(make([]byte, 0, m.frameBytes()), 0))

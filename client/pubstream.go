@@ -182,16 +182,19 @@ func (s *pubStream) push(m *message, r *route, f *Future, size int) {
 	if !m.acked {
 		f = nil
 	}
-	open, packable := s.queue.openPack(m.topic, m.shard), m.packable()
-	if open >= 0 && !(packable && s.queue.open[open].takes(m, r)) {
-		s.closePack(open)
-		open = -1
+	pack, packable := s.queue.findPack(m.topic, m.shard), m.packable()
+	if pack >= 0 && !(packable && s.queue.open[pack].takes(m, r)) {
+		s.closePack(pack) // before m, so that the shard's order stays
+		pack = -1
 	}
 	if packable {
-		if open < 0 && s.queue.opened == maxOpenPacks {
-			s.closePack(0)
+		if pack < 0 {
+			if s.queue.opened == maxOpenPacks {
+				s.closePack(maxOpenPacks - 1) // the youngest: the others have gathered more
+			}
+			pack = s.queue.beginPack(m, r)
 		}
-		s.queue.pack(open, m, r, f)
+		s.queue.addToPack(pack, m, f)
 		return
 	}
 	if m.keyed && !m.explicit {
@@ -313,7 +316,7 @@ func (s *pubStream) fail(cause *Error) {
 				err = lost("publish", "", cause.Err)
 			}
 		}
-		bad = append(bad, failed{f, err, append([]byte(nil), frame...)})
+		bad = append(bad, failed{f, err, frame})
 	})
 	s.waiters.grantAll()
 	s.unlockAndWake()

@@ -29,12 +29,14 @@ type sendQueue struct {
 
 	plainTaken int // bytes of frames without answer that the last take holds
 
-	open            []packing // maxOpenPacks, nil before the first; pack.go
-	opened          int       // of them, from the first, that hold records
-	packedBytes     int       // of the records in open
-	packedPublishes int       // those among them that are acked
-	publishes       int       // acked records behind entries
-	sparePacks      []*pack   // to be used again
+	publishes int // that the entries stand for
+
+	// Packs, see pack.go. What they hold is in none of the above until they are closed.
+	open            []openPack // maxOpenPacks, nil before the first
+	opened          int        // of them, from the first, that are open
+	packedBytes     int        // in them
+	packedPublishes int        // in them, of those that are acked
+	sparePacks      []*pack    // to be used again
 }
 
 // A chunk is a piece of the stream's bytes.
@@ -52,7 +54,7 @@ type entry struct {
 	pack       *pack   // nil unless several records were packed into the frame
 	chunk      *chunk
 	start, end int32 // of the frame in the chunk
-	records    int32 // publishes that it answers: 1, or those of the pack
+	publishes  int32 // that it stands for: 1, or those of the pack
 }
 
 const (
@@ -147,7 +149,7 @@ func (q *sendQueue) pushed(c *chunk, start int, f *Future) {
 		copy(grown[n:], q.entries[:q.first])
 		q.entries, q.first = grown, 0
 	}
-	*q.at(q.count) = entry{future: f, chunk: c, start: int32(start), end: int32(len(c.buf)), records: 1}
+	*q.at(q.count) = entry{future: f, chunk: c, start: int32(start), end: int32(len(c.buf)), publishes: 1}
 	q.count++
 	q.publishes++
 	c.open++
@@ -204,8 +206,17 @@ func (q *sendQueue) wrote(n int) {
 // An answered is what an answer is about.
 type answered struct {
 	future *Future // of the first record
-	pack   *pack   // nil unless the frame holds several records; whoever has it gives it back with releasePack
+	pack   *pack   // nil unless several records were packed into the frame; whoever has it gives it back with releasePack
 	frame  []byte  // a view, valid until the next call of pop
+}
+
+// each calls do for every publish in the frame, with a copy of the frame or, out of a pack, one of its own.
+func (a *answered) each(do func(f *Future, frame []byte)) {
+	if a.pack == nil {
+		do(a.future, append([]byte(nil), a.frame...))
+		return
+	}
+	a.pack.each(a.frame[a.pack.recordsAt:], do)
 }
 
 // answer takes the frame with this request id out of the queue. ok is false when no such frame is out.
@@ -231,7 +242,7 @@ func (q *sendQueue) pop() {
 			return
 		}
 		q.heldBytes -= int(e.end - e.start)
-		q.publishes -= int(e.records)
+		q.publishes -= int(e.publishes)
 		e.chunk.open--
 		if e.chunk.open == 0 && e.chunk.passed {
 			q.release(e.chunk)
@@ -284,17 +295,13 @@ func (q *sendQueue) written() bool {
 // empty reports whether everything was written and answered.
 func (q *sendQueue) empty() bool { return q.count == 0 && q.written() && q.opened == 0 }
 
-// drain calls f for every publish that is not answered, oldest first in each shard, with a view of its frame and whether it was handed to
+// drain calls f for every publish that is not answered, oldest first in each shard, with a copy of its frame and whether it was handed to
 // the writer, and empties the queue.
 func (q *sendQueue) drain(f func(future *Future, frame []byte, sent bool)) {
 	for i := range q.count {
-		e := q.at(i)
-		switch {
-		case e.future == nil:
-		case e.pack != nil:
-			e.pack.each(e.chunk.buf[int(e.start)+e.pack.recordsAt:e.end], func(future *Future, frame []byte) { f(future, frame, i < q.sent) })
-		default:
-			f(e.future, e.chunk.buf[e.start:e.end], i < q.sent)
+		if e := q.at(i); e.future != nil {
+			a := answered{e.future, e.pack, e.chunk.buf[e.start:e.end]}
+			a.each(func(future *Future, frame []byte) { f(future, frame, i < q.sent) })
 		}
 	}
 	for i := range q.opened {
