@@ -7,12 +7,12 @@ import (
 )
 
 // Packing: single records that come while the writer of a stream is busy, or before it has woken, travel in one frame per shard and are
-// answered by one ack. Nothing waits for a frame to fill: the writer closes the packs as soon as it can write. Each record keeps its own
-// future and its own offset, the frame's plus its place. A frame that is refused or lost is taken apart again, and each record is
+// answered by one ack. Nothing waits for a frame to fill: a pack is closed when the writer gets to where it was opened. Each record keeps
+// its own future and its own offset, the frame's plus its place. A frame that is refused or lost is taken apart again, and each record is
 // sent again, or fails, by itself and under its own key.
 //
 //	openPack  records of one topic and shard, routed by one route, keyed or not, acked or not, gathered outside the chunks
-//	            closed by the writer that has nothing left to write, by a record for that shard that does not fit it, or to make place
+//	            closed by the writer in its turn (packIsDue), by a record for that shard that does not fit it, or to make place
 //	frame     one in the stream's last chunk, under the key of its first record, and one entry if it is acked
 //	pack      beside the entry until the answer, if there are several records: what takes them apart again
 //
@@ -38,6 +38,7 @@ type openPack struct {
 	acked, keyed bool
 	count        uint32 // of the records
 	bytes        int    // of the frame and the keys, at most; in sendQueue.packedBytes
+	behind       uint64 // sendQueue.queuedBytes when it was opened
 	key          []byte // of the first record; it routes the frame
 	records      []byte // as they stand in the frame
 	pack         *pack  // nil when no answer is owed
@@ -91,7 +92,7 @@ func (q *sendQueue) beginPack(m *message, r *route) int {
 	p := &q.open[i]
 	*p = openPack{
 		topic: m.topic, route: r, shard: m.shard, acked: m.acked, keyed: m.keyed,
-		bytes: publishFixedBytes + len(m.topic.names), key: append(p.key[:0], m.key...), records: p.records[:0],
+		bytes: publishFixedBytes + len(m.topic.names), behind: q.queuedBytes, key: append(p.key[:0], m.key...), records: p.records[:0],
 	}
 	q.packedBytes += p.bytes
 	if m.acked {
@@ -115,6 +116,14 @@ func (q *sendQueue) addToPack(i int, m *message, f *Future) {
 	p.pack.keys = append(p.pack.keys, m.key...)
 	to := uint32(len(p.records))
 	p.pack.items = append(p.pack.items, packItem{f, uint32(len(p.pack.keys)), to - uint32(len(m.data)), to})
+}
+
+// packIsDue says whether the turn of open pack i has come: the writer has taken what was queued before it, and, if it is acked, the window
+// is not shut. Until then the records that come share it. Waiting for the writer to have nothing left would be waiting for a pause in what
+// is published to other shards.
+func (q *sendQueue) packIsDue(i int) bool {
+	p := &q.open[i]
+	return p.behind <= q.takenBytes && !(p.acked && q.window > 0 && q.sent >= q.window)
 }
 
 // closePack makes a frame of open pack i, in the last chunk.

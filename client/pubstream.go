@@ -214,13 +214,12 @@ func (s *pubStream) closePack(i int) {
 	s.queue.closePack(i)
 }
 
-// closePacks makes frames of all open packs, unless the window is shut: until it opens, the records that come share them.
+// closePacks makes frames of the open packs whose turn has come.
 func (s *pubStream) closePacks() {
-	if q := &s.queue; q.window > 0 && q.count >= q.window {
-		return
-	}
-	for s.queue.opened > 0 {
-		s.closePack(s.queue.opened - 1)
+	for i := s.queue.opened - 1; i >= 0; i-- {
+		if s.queue.packIsDue(i) {
+			s.closePack(i)
+		}
 	}
 }
 
@@ -258,16 +257,18 @@ func (s *pubStream) finish() {
 	s.unlockAndWake()
 }
 
+// next returns the bytes to write next, nil when there are none now.
+func (s *pubStream) next() []byte {
+	s.closePacks()
+	return s.queue.take()
+}
+
 // writeLoop writes what is queued, one write per wake-up where the window allows, then the FIN.
 func (s *pubStream) writeLoop() {
 	defer s.loopEnded()
 	s.mu.Lock()
 	for s.err == nil {
-		b := s.queue.take()
-		if b == nil {
-			s.closePacks()
-			b = s.queue.take()
-		}
+		b := s.next()
 		if b == nil && s.finishing && s.queue.written() && s.queue.opened == 0 {
 			s.finSent = true
 			s.mu.Unlock()

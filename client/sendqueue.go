@@ -29,6 +29,8 @@ type sendQueue struct {
 
 	plainTaken int // bytes of frames without answer that the last take holds
 
+	queuedBytes, takenBytes uint64 // of the stream so far, in chunks and by take
+
 	publishes int // that the entries stand for
 
 	// Packs, see pack.go. What they hold is in none of the above until they are closed.
@@ -138,6 +140,7 @@ func (q *sendQueue) nextID() uint64 { return q.firstID + uint64(q.count) }
 // pushed records that c was filled up from start with one frame; f is its future, nil when no answer is owed.
 func (q *sendQueue) pushed(c *chunk, start int, f *Future) {
 	size := len(c.buf) - start
+	q.queuedBytes += uint64(size)
 	q.heldBytes += size
 	if f == nil {
 		c.plain += size
@@ -192,6 +195,7 @@ func (q *sendQueue) take() []byte {
 		}
 		q.sent++
 	}
+	q.takenBytes += uint64(limit - c.written)
 	return c.buf[c.written:limit]
 }
 

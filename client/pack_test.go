@@ -1,0 +1,616 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"felix/netio/wire"
+)
+
+// handStream is a publish stream whose writer and reader are the test.
+func handStream(c *Client, window int, features wire.Features) *pubStream {
+	return newPubStream(c, newFakeIO(), newRetryQueue(c), 0x177F, features, window, nil)
+}
+
+// A packCall is one publish as the model remembers it.
+type packCall struct {
+	topic    *topic
+	route    *route
+	shard    uint32
+	records  [][]byte
+	single   bool
+	keyed    bool
+	key      string
+	acked    bool
+	future   *Future // nil when no answer is owed
+	disowned bool
+}
+
+type packPlace struct {
+	topic *topic
+	shard uint32
+}
+
+// A packFrame is an acked frame that was written and not answered.
+type packFrame struct {
+	id    uint64
+	calls []*packCall
+}
+
+// A packModel publishes into a stream, does the work of its writer and its reader by hand, reads what is written as a broker does, and
+// compares it with the calls.
+type packModel struct {
+	t      *testing.T
+	r      *rand.Rand
+	s      *pubStream
+	topics []*topic
+	routes []*route
+
+	due     map[packPlace][]*packCall // not written, in the order of the calls
+	owed    []*packCall               // acked and without outcome, in the order of the calls
+	widths  map[string]*wire.PublishWidth
+	taken   []byte // handed to the writer, not written
+	written []byte // by the writer, and not read as frames
+	out     []packFrame
+	nextID  uint64
+	frames  int
+	packed  int // records in frames of several
+	passed  int // publishes with an answer
+}
+
+func (m *packModel) publish() {
+	c := &packCall{topic: m.topics[m.r.IntN(len(m.topics))], route: m.routes[0], single: true, acked: m.r.IntN(4) > 0}
+	if m.r.IntN(40) == 0 {
+		c.route = m.routes[1]
+	}
+	if m.r.IntN(3) > 0 {
+		c.keyed, c.key = true, fmt.Sprint("k", m.r.IntN(50))
+		switch m.r.IntN(40) {
+		case 0:
+			c.key = ""
+		case 1:
+			c.key = strings.Repeat("k", maxPackedRecord+m.r.IntN(100))
+		case 2:
+			c.key = strings.Repeat("k", wire.MaxKeyBytes)
+		}
+	}
+	record := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(m.r.Uint32())
+		}
+		return b
+	}
+	x := message{topic: c.topic, single: true, keyed: c.keyed, key: c.key, acked: c.acked}
+	switch m.r.IntN(30) {
+	case 0:
+		c.records = [][]byte{record(maxPackedRecord)}
+	case 1:
+		c.records = [][]byte{record(maxPackedRecord + 1)}
+	case 2:
+		c.records = [][]byte{{}}
+	case 3:
+		c.records, c.single = [][]byte{record(3), {}, record(200)}, false
+	case 4:
+		c.shard, x.explicit = m.r.Uint32N(c.route.shards), true
+		c.records = [][]byte{record(10)}
+	default:
+		c.records = [][]byte{record(m.r.IntN(300))}
+	}
+	if !x.explicit {
+		c.shard = c.route.shardOf(c.key, c.keyed)
+	}
+	x.shard, x.data = c.shard, c.records[0]
+	if !c.single {
+		x.single, x.data, x.batch = false, nil, c.records
+	}
+	var f *Future
+	if c.acked {
+		f = &Future{topic: c.topic}
+		f.Done() // so that a second end panics
+		c.future = f
+	}
+	check(m.t, x.prepare(m.s.flags))
+	if !m.s.tryPublish(&x, c.route, f) {
+		return
+	}
+	place := packPlace{c.topic, c.shard}
+	m.due[place] = append(m.due[place], c)
+	if c.acked {
+		m.owed = append(m.owed, c)
+	}
+}
+
+func (m *packModel) take() {
+	if m.taken != nil {
+		return
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	if m.taken = m.s.next(); m.taken == nil {
+		return
+	}
+	if w := m.s.queue.window; w > 0 && m.s.queue.unanswered() > w {
+		m.t.Fatalf("%d frames unanswered, the window is %d", m.s.queue.unanswered(), w)
+	}
+}
+
+func (m *packModel) wrote() {
+	if m.taken == nil {
+		return
+	}
+	m.written = append(m.written, m.taken...)
+	m.s.mu.Lock()
+	m.s.queue.wrote(len(m.taken))
+	m.s.mu.Unlock()
+	m.taken = nil
+	m.readFrames()
+}
+
+// readFrames is the broker: it reads what was written and finds the calls again.
+func (m *packModel) readFrames() {
+	for {
+		h, body, rest, ok, err := wire.SplitFrame(m.written, wire.MaxFrameBytes)
+		check(m.t, err)
+		if !ok {
+			return
+		}
+		m.written = rest
+		if h.Flags != 0 {
+			var p wire.Publish
+			check(m.t, p.Parse(h.Flags, body))
+			shard := uint32(0)
+			if p.HasKey() {
+				w := m.widths[string(p.Stream)]
+				if w == nil {
+					m.t.Fatal("a keyed frame without a width before it")
+				}
+				shard = wire.ShardOf(w.Routing, p.Key, true, w.Shards)
+			}
+			m.readPublish(&p, shard)
+			continue
+		}
+		message, err := wire.ParseMessage(body)
+		check(m.t, err)
+		switch x := message.(type) {
+		case *wire.PublishWidth:
+			m.widths[x.Stream] = x
+		case *wire.PublishBatch:
+			p := wire.Publish{RequestID: x.RequestID, Key: x.Key, Stream: []byte(x.Stream), Count: x.Count, Records: x.Records}
+			if x.Ack != wire.AckNone {
+				p.Flags |= wire.FlagPublishAcked
+			}
+			if x.HasKey {
+				p.Flags |= wire.FlagPublishKeyed
+			}
+			m.readPublish(&p, x.Shard)
+		default:
+			m.t.Fatalf("%s was written", message.MessageType())
+		}
+	}
+}
+
+func (m *packModel) readPublish(p *wire.Publish, shard uint32) {
+	m.frames++
+	var topic *topic
+	for _, x := range m.topics {
+		if x.scope.Stream == string(p.Stream) {
+			topic = x
+		}
+	}
+	place := packPlace{topic, shard}
+	var calls []*packCall
+	var records [][]byte
+	for r := range wire.AllRecords(p.Records) {
+		records = append(records, r)
+	}
+	for at := 0; at < len(records); {
+		if len(m.due[place]) == 0 {
+			m.t.Fatalf("shard %d: a record that was not published", shard)
+		}
+		c := m.due[place][0]
+		m.due[place] = m.due[place][1:]
+		for _, want := range c.records {
+			if at == len(records) || !bytes.Equal(records[at], want) {
+				m.t.Fatalf("shard %d: another record than the next one published", shard)
+			}
+			at++
+		}
+		if c.acked != p.Acked() || c.keyed != p.HasKey() || len(calls) == 0 && c.key != string(p.Key) {
+			m.t.Fatalf("shard %d: frame with flags %v and key %.10q for %+v", shard, p.Flags, p.Key, c)
+		}
+		if w := m.widths[string(p.Stream)]; c.keyed && w != nil && w.Shards != c.route.shards && p.Flags.Has(wire.FlagPublishBatch) {
+			m.t.Fatalf("routed by %d shards, the frame goes by %d", c.route.shards, w.Shards)
+		}
+		calls = append(calls, c)
+	}
+	if len(calls) > 1 {
+		m.packed += len(calls)
+	}
+	if p.Acked() {
+		m.nextID++
+		if p.RequestID != m.nextID {
+			m.t.Fatalf("request id %d, want %d", p.RequestID, m.nextID)
+		}
+		m.out = append(m.out, packFrame{p.RequestID, calls})
+	}
+}
+
+// answer answers one frame: it is stored, refused for good, or taken apart as one that is to be sent again.
+func (m *packModel) answer() {
+	if len(m.out) == 0 {
+		return
+	}
+	i := 0
+	if m.r.IntN(4) == 0 {
+		i = m.r.IntN(len(m.out)) // a broker without pipelining answers in any order
+	}
+	frame := m.out[i]
+	m.out = slices.Delete(m.out, i, i+1)
+	m.passed += len(frame.calls)
+	m.owed = slices.DeleteFunc(m.owed, func(c *packCall) bool { return slices.Contains(frame.calls, c) })
+	switch m.r.IntN(4) {
+	case 0:
+		m.answerWith(wire.AppendAck(nil, &wire.Ack{RequestID: frame.id, Failed: true, Code: wire.CodeForbidden, Retry: wire.RetryFatal, HasCode: true}))
+		for _, c := range frame.calls {
+			if _, err := m.outcome(c); !c.disowned && !errors.Is(err, ErrForbidden) {
+				m.t.Fatalf("refused: %v", err)
+			}
+		}
+	case 1:
+		m.s.mu.Lock()
+		defer m.s.mu.Unlock()
+		out, ok := m.s.queue.answer(frame.id)
+		if !ok {
+			m.t.Fatalf("frame %d is not out", frame.id)
+		}
+		at := 0
+		out.each(func(f *Future, again []byte) {
+			m.sameCall(frame.calls[at], f, again)
+			at++
+		})
+		if at != len(frame.calls) {
+			m.t.Fatalf("%d publishes taken apart, want %d", at, len(frame.calls))
+		}
+		if out.pack != nil {
+			m.s.queue.releasePack(out.pack)
+		}
+		m.s.queue.pop()
+	default:
+		base := Offset(m.r.Uint64N(1 << 40))
+		m.answerWith(wire.AppendAckOK(nil, frame.id, base, true))
+		for _, c := range frame.calls {
+			if ack, err := m.outcome(c); !c.disowned && (err != nil || !ack.HasOffset || ack.Offset != base) {
+				m.t.Fatalf("stored at %d: %+v, %v", base, ack, err)
+			}
+			base += Offset(len(c.records))
+		}
+	}
+}
+
+func (m *packModel) answerWith(frame []byte) {
+	if used, problem := m.s.take(frame); problem != nil || used != len(frame) {
+		m.t.Fatalf("%v", problem)
+	}
+}
+
+func (m *packModel) outcome(c *packCall) (Ack, error) {
+	if !c.future.ended.Load() {
+		m.t.Fatal("a publish has no outcome")
+	}
+	return c.future.result()
+}
+
+// sameCall checks that a frame does c again, by itself.
+func (m *packModel) sameCall(c *packCall, f *Future, frame []byte) {
+	if f != c.future && !(c.disowned && f.ghost) {
+		m.t.Fatal("the future of another publish")
+	}
+	h, body, rest, ok, err := wire.SplitFrame(frame, wire.MaxFrameBytes)
+	if err != nil || !ok || len(rest) > 0 {
+		m.t.Fatalf("not a frame: %v", err)
+	}
+	key, keyed, _ := frameKey(frame)
+	if keyed != c.keyed || string(key) != c.key {
+		m.t.Fatalf("key %.10q, want %.10q", key, c.key)
+	}
+	if h.Flags == 0 {
+		return // never packed
+	}
+	var p wire.Publish
+	check(m.t, p.Parse(h.Flags, body))
+	var want []byte
+	for _, r := range c.records {
+		want = wire.AppendRecord(want, r)
+	}
+	if !p.Acked() || p.Idempotent() || string(p.Stream) != c.topic.scope.Stream || int(p.Count) != len(c.records) || !bytes.Equal(p.Records, want) {
+		m.t.Fatalf("%+v is not what was published", p)
+	}
+}
+
+// checkBooks counts what the queue holds.
+func (m *packModel) checkBooks() {
+	q := &m.s.queue
+	bytes, publishes := 0, 0
+	for i := range q.opened {
+		p := &q.open[i]
+		if bytes += p.bytes; p.acked {
+			publishes += int(p.count)
+		}
+		if p.acked != (p.pack != nil) || p.acked && len(p.pack.items) != int(p.count) || p.count == 0 || p.count > MaxPackedRecords {
+			m.t.Fatalf("an open pack of %d records: %+v", p.count, p.pack)
+		}
+	}
+	if bytes != q.packedBytes || publishes != q.packedPublishes {
+		m.t.Fatalf("%d bytes and %d publishes in open packs, counted are %d and %d", bytes, publishes, q.packedBytes, q.packedPublishes)
+	}
+	bytes, publishes = 0, 0
+	for i := range q.count {
+		e := q.at(i)
+		bytes += int(e.end - e.start)
+		publishes += int(e.publishes)
+	}
+	for c := q.head; c != nil; c = c.next {
+		bytes += c.plain
+	}
+	if bytes != q.heldBytes || publishes != q.publishes {
+		m.t.Fatalf("%d bytes and %d publishes in frames, counted are %d and %d", bytes, publishes, q.heldBytes, q.publishes)
+	}
+	if n := q.publishes + q.packedPublishes; n < len(m.owed) {
+		m.t.Fatalf("%d publishes counted, %d have no outcome", n, len(m.owed))
+	}
+}
+
+func (m *packModel) disown() {
+	var given []*Future
+	m.s.queue.disown(func(f *Future) { given = append(given, f) })
+	for _, c := range m.owed {
+		if c.disowned {
+			continue
+		}
+		if !slices.Contains(given, c.future) {
+			m.t.Fatal("a publish was not disowned")
+		}
+		c.disowned = true
+		c.future.end(ErrClosed)
+	}
+}
+
+func (m *packModel) drain() {
+	if m.taken != nil {
+		// What the writer has is sent, as far as anybody knows.
+		m.written = append(m.written, m.taken...)
+		m.readFrames()
+	}
+	sent := make(map[*packCall]bool)
+	for _, f := range m.out {
+		for _, c := range f.calls {
+			sent[c] = true
+		}
+	}
+	places := make(map[packPlace][]*packCall)
+	for _, c := range m.owed {
+		if place := (packPlace{c.topic, c.shard}); !c.disowned {
+			places[place] = append(places[place], c)
+		}
+	}
+	left := len(m.owed)
+	m.s.queue.drain(func(f *Future, frame []byte, wasSent bool) {
+		left--
+		for place, calls := range places {
+			if len(calls) == 0 || calls[0].future != f {
+				continue
+			}
+			places[place] = calls[1:]
+			m.sameCall(calls[0], f, frame)
+			if wasSent != sent[calls[0]] {
+				m.t.Fatalf("sent: %v, want %v", wasSent, sent[calls[0]])
+			}
+			return
+		}
+		if !f.ghost {
+			m.t.Fatal("not the oldest of any shard")
+		}
+	})
+	if left != 0 || m.s.queue.count != 0 || m.s.queue.opened != 0 || m.s.queue.heldBytes+m.s.queue.packedBytes+m.s.queue.publishes+m.s.queue.packedPublishes != 0 {
+		m.t.Fatalf("%d publishes are left", left)
+	}
+}
+
+// Conformance: pubsub.order.
+func TestPacks(t *testing.T) {
+	frames, packed, passed := 0, 0, 0
+	for seed := range uint64(30) {
+		config := defaultConfig()
+		if seed%3 == 1 {
+			config.perStreamBytes, config.perStreamPending = 128<<10, 300
+		}
+		c := newClient(config)
+		shards := []uint32{1, 3, 8, 1024}[seed%4]
+		m := &packModel{
+			t: t, r: rand.New(rand.NewPCG(seed, 2)), due: make(map[packPlace][]*packCall), widths: make(map[string]*wire.PublishWidth),
+			topics: []*topic{c.topicFor("default", "orders"), c.topicFor("default", "other")},
+			routes: []*route{{shards: shards}, {shards: 12, routing: wire.RoutingJumpHash}},
+		}
+		m.s = handStream(c, []int{0, 1, 7, 256}[seed/4%4], fakeFeatures)
+		disownAt := -1
+		if seed%5 == 0 {
+			disownAt = 1000
+		}
+		for i := range 3000 {
+			switch n := m.r.IntN(20); {
+			case n < 12:
+				m.publish()
+			case n < 14:
+				m.take()
+			case n < 16:
+				m.wrote()
+			default:
+				m.answer()
+			}
+			if i == disownAt {
+				m.disown()
+			}
+			m.checkBooks()
+		}
+		if seed%6 == 5 {
+			m.drain()
+			continue
+		}
+		for m.taken != nil || !m.s.queue.empty() {
+			m.take()
+			m.wrote()
+			m.answer()
+			m.checkBooks()
+		}
+		for place, calls := range m.due {
+			if len(calls) > 0 {
+				t.Fatalf("seed %d: %d records of shard %d were not written", seed, len(calls), place.shard)
+			}
+		}
+		q := &m.s.queue
+		if q.heldBytes+q.packedBytes+q.publishes+q.packedPublishes != 0 || len(m.owed) != 0 || len(m.written) != 0 {
+			t.Fatalf("seed %d: %d + %d bytes, %d + %d publishes are left", seed, q.heldBytes, q.packedBytes, q.publishes, q.packedPublishes)
+		}
+		q.trim()
+		if q.open != nil || q.sparePacks != nil || q.tail != nil || len(q.spare) != 0 {
+			t.Fatal("an idle queue keeps memory")
+		}
+		m.publish() // and it goes on
+		frames, packed, passed = frames+m.frames, packed+m.packed, passed+m.passed
+	}
+	if packed < frames/2 {
+		t.Errorf("%d records were packed into %d frames: the test packs too little", packed, frames)
+	}
+	if passed == 0 {
+		t.Error("no publish was answered")
+	}
+}
+
+// A record waits for what was published before it and for a turn of the window, not until the rest of the stream falls quiet.
+func TestPackHasItsTurn(t *testing.T) {
+	large, small := make([]byte, 2*maxPackedRecord), make([]byte, maxPackedRecord)
+	for name, tt := range map[string]struct {
+		window int
+		acked  bool
+		load   []byte
+	}{
+		"unacked, beside large records": {256, false, large},
+		"acked, beside large records":   {256, true, large},
+		"unacked, beside full packs":    {0, false, small},
+		"acked, beside full packs":      {256, true, small},
+		"acked, beside a full window":   {1, true, large},
+		"unacked, beside a full window": {1, false, large},
+	} {
+		c := newClient(defaultConfig())
+		topic, r := c.topicFor("default", "orders"), &route{shards: 2}
+		s := handStream(c, tt.window, fakeFeatures)
+		id := uint64(0)
+		publish := func(data []byte, shard uint32, acked bool) {
+			m := message{topic: topic, data: data, single: true, keyed: true, key: []string{"a", "b"}[shard], shard: shard, acked: acked}
+			check(t, m.prepare(s.flags))
+			if !s.tryPublish(&m, r, &Future{topic: topic}) {
+				t.Fatalf("%s: no room", name)
+			}
+		}
+		load := func() {
+			for range 20 {
+				publish(tt.load, 0, tt.window == 1 || tt.acked)
+			}
+		}
+		load()
+		publish([]byte("alone"), 1, tt.acked)
+		const turns = 50 // with a window of 1, the 20 before it and the 20 that came until its turn
+		for turn := 0; ; turn++ {
+			s.mu.Lock()
+			b := s.next()
+			s.mu.Unlock()
+			if bytes.Contains(b, []byte("alone")) {
+				break
+			}
+			if turn == turns {
+				t.Errorf("%s: one record was passed over %d times", name, turns)
+				break
+			}
+			s.mu.Lock()
+			s.queue.wrote(len(b))
+			s.mu.Unlock()
+			for s.queue.unanswered() > 0 {
+				id++
+				if _, problem := s.take(wire.AppendAckOK(nil, id, 0, true)); problem != nil {
+					t.Fatal(problem)
+				}
+			}
+			if turn%20 == 0 || tt.window != 1 {
+				load()
+			}
+		}
+		c.Close()
+	}
+}
+
+// While the window is shut the acked records of a shard gather; what owes no answer goes out.
+func TestPackWaitsForWindow(t *testing.T) {
+	c := newClient(defaultConfig())
+	defer c.Close()
+	topic, r := c.topicFor("default", "orders"), &route{shards: 1}
+	s := handStream(c, 1, fakeFeatures)
+	publish := func(acked bool) {
+		m := message{topic: topic, single: true, acked: acked}
+		check(t, m.prepare(s.flags))
+		if !s.tryPublish(&m, r, &Future{topic: topic}) {
+			t.Fatal("no room")
+		}
+	}
+	write := func() (frames, records int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		b := s.next()
+		for rest := b; len(rest) > 0; {
+			h, body, after, ok, err := wire.SplitFrame(rest, wire.MaxFrameBytes)
+			var p wire.Publish
+			if err != nil || !ok || p.Parse(h.Flags, body) != nil {
+				t.Fatalf("not a publish frame: %v", err)
+			}
+			rest, frames, records = after, frames+1, records+int(p.Count)
+		}
+		if b != nil {
+			s.queue.wrote(len(b))
+		}
+		return frames, records
+	}
+	expect := func(what string, frames, records int) {
+		t.Helper()
+		if f, n := write(); f != frames || n != records {
+			t.Fatalf("%s: %d records in %d frames, want %d in %d", what, n, f, records, frames)
+		}
+	}
+	publish(true)
+	expect("the first", 1, 1)
+	for range 10 {
+		publish(true)
+		expect("window shut", 0, 0)
+	}
+	_, problem := s.take(wire.AppendAckOK(nil, 1, 0, true))
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	expect("window open", 1, 10)
+	for range 3 {
+		publish(false)
+		expect("unacked", 1, 1)
+	}
+	publish(true)
+	publish(false) // closes the pack before it, and is behind it
+	expect("unacked behind acked, window shut", 0, 0)
+	if _, problem := s.take(wire.AppendAckOK(nil, 2, 1, true)); problem != nil {
+		t.Fatal(problem)
+	}
+	expect("window open again", 1, 1)
+	expect("and what is behind it", 1, 1)
+}
