@@ -614,3 +614,76 @@ func TestPackWaitsForWindow(t *testing.T) {
 	expect("window open again", 1, 1)
 	expect("and what is behind it", 1, 1)
 }
+
+// gathering shuts the window of the one publish stream of c to the broker, which has a window of 1: what is published to stream "orders"
+// from now on gathers in packs, until open is called. then decides about it; nil means that it is stored.
+func gathering(b *fakeBroker, c *Client, then func(*fakePublish) fakeVerdict) (open func()) {
+	b.t.Helper()
+	shut, arrived := make(chan struct{}), make(chan struct{})
+	b.refuse(func(p *fakePublish) fakeVerdict {
+		if string(p.Records[wire.RecordHeadBytes:]) == "first" {
+			close(arrived)
+			return fakeVerdict{wait: shut}
+		}
+		if then == nil {
+			return fakeVerdict{}
+		}
+		return then(p)
+	})
+	p, err := c.Publisher("orders")
+	check(b.t, err)
+	f := p.PublishAsync(within(b.t), []byte("first"))
+	<-arrived
+	return func() {
+		b.t.Helper()
+		close(shut)
+		_, err := f.Wait(within(b.t))
+		check(b.t, err)
+	}
+}
+
+func newGatheringBroker(t *testing.T, shards int, opts ...Option) (*fakeBroker, *Client) {
+	b := newFakeBroker(t)
+	b.window = 1
+	b.stream("orders", shards)
+	return b, b.dial(append([]Option{WithPublishStreams(1), WithReconnect(ReconnectPolicy{Backoff: 1e6, MaxBackoff: 2e6})}, opts...)...)
+}
+
+// A broker that does not check by which width a frame was routed is given each keyed record under its own key: the client may be wrong
+// about the width, or not know it at all.
+func TestPackNeedsWidths(t *testing.T) {
+	for name, without := range map[string]wire.Features{
+		"width changed":       wire.FeaturePublishWidth,
+		"width never learned": wire.FeaturePublishWidth | wire.FeatureStreamShards | wire.FeatureShardOwners,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newFakeBroker(t)
+			b.window, b.features = 1, fakeFeatures&^without
+			b.stream("orders", 2)
+			c := b.dial(WithPublishStreams(1))
+			ctx := within(t)
+			_, err := c.Publish(ctx, "orders", []byte("x"))
+			check(t, err)
+			b.set(func() { delete(b.streams, "orders") })
+			b.stream("orders", 12)
+			open := gathering(b, c, nil)
+			p, err := c.Publisher("orders")
+			check(t, err)
+			for i := range 100 {
+				p.PublishAsync(ctx, fmt.Append(nil, i), Key(fmt.Sprint("k", i)))
+			}
+			open()
+			check(t, p.Flush(ctx))
+			for shard := range 12 {
+				for _, r := range b.records("orders", shard) {
+					if r == "first" {
+						continue
+					}
+					if want := wire.ShardOf(wire.RoutingModulo, []byte("k"+r), true, 12); int(want) != shard {
+						t.Fatalf("record %s is in shard %d, want %d", r, shard, want)
+					}
+				}
+			}
+		})
+	}
+}

@@ -182,7 +182,8 @@ func (s *pubStream) push(m *message, r *route, f *Future, size int) {
 	if !m.acked {
 		f = nil
 	}
-	pack, packable := s.queue.findPack(m.topic, m.shard), m.packable()
+	// Where the broker does not check by which width a frame was routed, a wrong one costs nothing as long as every key has its own frame.
+	pack, packable := s.queue.findPack(m.topic, m.shard), m.packable() && (s.widths || !m.keyed)
 	if pack >= 0 && !(packable && s.queue.open[pack].takes(m, r)) {
 		s.closePack(pack) // before m, so that the shard's order stays
 		pack = -1
