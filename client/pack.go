@@ -20,7 +20,7 @@ import (
 const (
 	// maxOpenPacks is how many shards have a pack open in one publish stream; one more closes another.
 	maxOpenPacks = 32
-	// maxPackedRecord is the largest record that is packed. A larger one fills packets by itself.
+	// maxPackedRecord is the largest record that is packed, together with its key. A larger one fills packets by itself.
 	maxPackedRecord = 4 << 10
 	// maxPackBytes closes a pack: a frame beyond it gains nothing and waits longer for its end.
 	maxPackBytes = 32 << 10
@@ -61,7 +61,7 @@ type packItem struct {
 
 // packable says whether a message may share a frame. It was prepared.
 func (m *message) packable() bool {
-	return m.single && m.again == nil && m.json == nil && !m.idempotent && len(m.data) <= maxPackedRecord
+	return m.single && m.again == nil && m.json == nil && !m.idempotent && len(m.data)+len(m.key) <= maxPackedRecord
 }
 
 // packedBytes bounds what a packable message adds to an open pack.
@@ -155,7 +155,8 @@ func (q *sendQueue) closePack(i int) {
 	q.publishes += len(pack.items) - 1 // pushed has counted one
 	pack.recordsAt = len(c.buf) - start - len(p.records)
 	e := q.at(q.count - 1)
-	e.pack, e.publishes = pack, int32(len(pack.items))
+	e.pack, e.publishes, e.packKeys = pack, int32(len(pack.items)), int32(len(pack.keys)-len(p.key))
+	q.heldBytes += int(e.packKeys)
 }
 
 // maxSparePacks bounds the packs that are kept to be used again.

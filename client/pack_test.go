@@ -353,6 +353,13 @@ func (m *packModel) checkBooks() {
 	for i := range q.count {
 		e := q.at(i)
 		bytes += int(e.end - e.start)
+		if e.pack != nil {
+			bytes += len(e.pack.keys) - int(e.pack.items[0].keyEnd) // the first one is the frame's
+		} else if e.future == nil {
+			bytes += int(e.packKeys) // answered, behind an older one that is not
+		} else if e.packKeys != 0 {
+			m.t.Fatal("keys without a pack")
+		}
 		publishes += int(e.publishes)
 	}
 	for c := q.head; c != nil; c = c.next {
@@ -685,5 +692,72 @@ func TestPackNeedsWidths(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The room of a stream is for all that it holds: frames, records in open packs, and the keys of packed records until they are answered.
+func TestPackRoom(t *testing.T) {
+	const room, most = 64 << 10, 100
+	for name, tt := range map[string]struct {
+		key, data int
+		acked     bool
+	}{
+		"small records": {1, 100, true}, "empty records": {1, 0, true}, "records": {1, 1000, true}, "largest records": {1, maxPackedRecord - 1, true},
+		"large keys": {3000, 0, true}, "largest packed keys": {maxPackedRecord, 0, true}, "large keys unacked": {3000, 0, false},
+		"large records": {1, maxPackedRecord, true}, "largest keys": {wire.MaxKeyBytes, 0, true}, "keys and records": {1000, 3000, true},
+	} {
+		config := defaultConfig()
+		config.perStreamBytes, config.perStreamPending = room, most
+		c := newClient(config)
+		topic, r := c.topicFor("default", "orders"), &route{shards: 1}
+		s := handStream(c, 1, fakeFeatures)
+		s.announced[topic] = r // so that nothing else is queued
+		given, bytes := 0, 0
+		for round := range 5 {
+			for i := 0; ; i++ {
+				key := strings.Repeat("k", tt.key)
+				if i == 0 {
+					key = "" // the key of the frame is a short one
+				}
+				m := message{topic: topic, data: make([]byte, tt.data), single: true, keyed: true, key: key, acked: tt.acked}
+				check(t, m.prepare(s.flags))
+				if !s.tryPublish(&m, r, &Future{topic: topic}) {
+					break
+				}
+				given++
+				bytes += len(key) + tt.data
+				s.mu.Lock()
+				if held := s.queue.heldBytes + s.queue.packedBytes; held > room && given > 1 || held < bytes && tt.acked {
+					t.Fatalf("%s: %d bytes counted for %d of keys and records, the room is %d", name, held, bytes, room)
+				}
+				if tt.acked {
+					if b := s.next(); b != nil {
+						s.queue.wrote(len(b)) // one frame; the rest gathers, or waits in frames of its own
+					}
+				}
+				s.mu.Unlock()
+			}
+			if tt.acked && given > most {
+				t.Fatalf("%s: %d publishes, %d have room", name, given, most)
+			}
+			// All of it goes, and the room is there again.
+			for id := s.queue.firstID; !s.queue.empty(); id++ {
+				s.mu.Lock()
+				for b := s.next(); b != nil; b = s.next() {
+					s.queue.wrote(len(b))
+				}
+				s.mu.Unlock()
+				if s.queue.count > 0 {
+					if _, problem := s.take(wire.AppendAckOK(nil, id, 0, true)); problem != nil {
+						t.Fatal(problem)
+					}
+				}
+			}
+			if q := &s.queue; q.heldBytes != 0 || q.packedBytes != 0 || q.publishes != 0 || q.packedPublishes != 0 {
+				t.Fatalf("%s, round %d: %d + %d bytes, %d + %d publishes are left", name, round, q.heldBytes, q.packedBytes, q.publishes, q.packedPublishes)
+			}
+			given, bytes = 0, 0
+		}
+		c.Close()
 	}
 }

@@ -10,8 +10,8 @@ package client
 //	                     0 ..               sent ..
 //
 // Invariants: the writer writes only bytes of head between written and the end it was given by take; entries[:sent] have been handed to
-// the writer whole; at most window of them, when it is not 0. held is the sum of the frames that are acked and unanswered, or not acked
-// and not yet written.
+// the writer whole; at most window of them, when it is not 0. heldBytes is the sum of the frames that are acked and unanswered, with the
+// keys in their packs, and of those that are not acked and not yet written.
 //
 // It has no lock: the publish stream's mutex guards it.
 type sendQueue struct {
@@ -57,6 +57,7 @@ type entry struct {
 	chunk      *chunk
 	start, end int32 // of the frame in the chunk
 	publishes  int32 // that it stands for: 1, or those of the pack
+	packKeys   int32 // bytes of the pack's keys besides the one in the frame
 }
 
 const (
@@ -245,7 +246,7 @@ func (q *sendQueue) pop() {
 		if e.future != nil {
 			return
 		}
-		q.heldBytes -= int(e.end - e.start)
+		q.heldBytes -= int(e.end-e.start) + int(e.packKeys)
 		q.publishes -= int(e.publishes)
 		e.chunk.open--
 		if e.chunk.open == 0 && e.chunk.passed {
