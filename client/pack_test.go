@@ -761,3 +761,54 @@ func TestPackRoom(t *testing.T) {
 		c.Close()
 	}
 }
+
+// An answer that makes room for some publishes lets no more of those that wait go on.
+func TestPackRoomByNumber(t *testing.T) {
+	const most, more = 3, 10
+	config := defaultConfig()
+	config.perStreamPending = most
+	c := newClient(config)
+	defer c.Close()
+	topic, r := c.topicFor("default", "orders"), &route{shards: 1}
+	s := handStream(c, 0, fakeFeatures)
+	ctx := within(t)
+	ended := make(chan error, more)
+	publish := func() error {
+		m := message{topic: topic, single: true, acked: true}
+		return s.publish(ctx, &m, r, &Future{topic: topic})
+	}
+	for range most {
+		check(t, publish())
+	}
+	for range more {
+		go func() { ended <- publish() }()
+	}
+	waiting := func() (n int) {
+		for w := s.waiters.first; w != nil; w = w.next {
+			n++
+		}
+		return n
+	}
+	eventually(t, "all wait", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return waiting() == more
+	})
+	for id, left := uint64(1), more; left > 0; id++ {
+		s.mu.Lock()
+		s.queue.wrote(len(s.next()))
+		s.mu.Unlock()
+		if _, problem := s.take(wire.AppendAckOK(nil, id, 0, true)); problem != nil {
+			t.Fatal(problem)
+		}
+		for range min(left, most) {
+			check(t, <-ended)
+		}
+		left -= min(left, most)
+		s.mu.Lock()
+		if q := &s.queue; waiting() != left || q.publishes+q.packedPublishes > most {
+			t.Fatalf("%d publishes, %d have room; %d wait, want %d", q.publishes+q.packedPublishes, most, waiting(), left)
+		}
+		s.mu.Unlock()
+	}
+}

@@ -212,7 +212,7 @@ func (l *lane) follows(s *pubStream) bool { return l.out == 0 || s == l.via }
 
 func (l *lane) fits(size int) bool {
 	bytes := l.bytes + l.room.granted
-	return bytes == 0 || bytes+size <= maxLaneBytes && len(l.queue) < maxLaneItems
+	return bytes == 0 || bytes+size <= maxLaneBytes && len(l.queue)+l.room.coming < maxLaneItems
 }
 
 // waitForRoom is entered and left with the mutex held, except with an error.

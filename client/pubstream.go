@@ -140,7 +140,8 @@ func (s *pubStream) tryPublish(m *message, r *route, f *Future) bool {
 // fits says whether a frame has room now. One larger than the bound goes when nothing else is there.
 func (s *pubStream) fits(size int) bool {
 	held := s.queue.heldBytes + s.queue.packedBytes + s.waiters.granted
-	return held == 0 || (held+size <= s.client.config.perStreamBytes && s.queue.publishes+s.queue.packedPublishes < s.client.config.perStreamPending)
+	pending := s.queue.publishes + s.queue.packedPublishes + s.waiters.coming
+	return held == 0 || held+size <= s.client.config.perStreamBytes && pending < s.client.config.perStreamPending
 }
 
 // waitForRoom is entered and left with the mutex held, except with an error.

@@ -5,6 +5,7 @@ package client
 type roomQueue struct {
 	first, last *roomWaiter
 	granted     int // bytes kept for waiters that were granted room and have not come back yet
+	coming      int // number of these waiters
 }
 
 type roomWaiter struct {
@@ -45,6 +46,7 @@ func (q *roomQueue) grant() {
 	w := q.unlink()
 	w.state = roomGranted
 	q.granted += w.size
+	q.coming++
 	close(w.ready)
 }
 
@@ -62,6 +64,7 @@ func (q *roomQueue) leave(w *roomWaiter) bool {
 	switch w.state {
 	case roomGranted:
 		q.granted -= w.size
+		q.coming--
 		return true
 	case roomWaiting:
 		for at := &q.first; *at != nil; at = &(*at).next {
