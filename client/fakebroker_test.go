@@ -442,6 +442,9 @@ func (p *fakePublisher) json(m wire.Message) bool {
 		p.open()
 		p.listener.broker.widths.Add(1)
 		p.widths[m.Stream] = m
+		if p.r.Buffered() == 0 {
+			p.flush() // answers to what came before
+		}
 		return true
 	case *wire.PublishBatch:
 		p.open()

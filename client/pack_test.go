@@ -2,11 +2,13 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"felix/netio/wire"
@@ -810,5 +812,389 @@ func TestPackRoomByNumber(t *testing.T) {
 			t.Fatalf("%d publishes, %d have room; %d wait, want %d", q.publishes+q.packedPublishes, most, waiting(), left)
 		}
 		s.mu.Unlock()
+	}
+}
+
+// A refused pack is taken apart, and every record goes its own way.
+func TestPackRefused(t *testing.T) {
+	const n, keyed = 60, 15 // the first ones have no key
+	for name, tt := range map[string]struct {
+		verdict fakeVerdict
+		plain   error // outcome of the records without AtLeastOnce
+		again   error // and of those with it
+	}{
+		"fatal":           {fakeVerdict{code: wire.CodeForbidden, retry: wire.RetryFatal}, ErrForbidden, ErrForbidden},
+		"retry":           {fakeVerdict{code: wire.CodeShardUnavailable, retry: wire.RetryRetry}, nil, nil},
+		"retry after":     {fakeVerdict{code: wire.CodeOverloaded, retry: wire.RetryAfter, retryAfter: 2}, nil, nil},
+		"not leader":      {fakeVerdict{code: wire.CodeNotLeader, retry: wire.RetryRedirect}, nil, nil},
+		"outcome unknown": {fakeVerdict{code: wire.CodeQuorumTimeout, retry: wire.RetryOutcomeUnknown}, ErrOutcomeUnknown, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, c := newGatheringBroker(t, 3)
+			ctx := within(t)
+			var packed atomic.Int64
+			open := gathering(b, c, func(p *fakePublish) fakeVerdict {
+				if p.Count > 1 {
+					packed.Add(int64(p.Count))
+					return tt.verdict
+				}
+				return fakeVerdict{}
+			})
+			p, err := c.Publisher("orders")
+			check(t, err)
+			var futures []*Future
+			for i := range n {
+				var opts []PublishOption
+				if i >= keyed {
+					opts = append(opts, Key(fmt.Sprint("k", i)))
+				}
+				if i%2 == 0 {
+					opts = append(opts, AtLeastOnce())
+				}
+				futures = append(futures, p.PublishAsync(ctx, fmt.Append(nil, i), opts...))
+			}
+			open()
+			stored := 1 // the first
+			for i, f := range futures {
+				ack, err := f.Wait(ctx)
+				want := tt.plain
+				if i%2 == 0 {
+					want = tt.again
+				}
+				if !errors.Is(err, want) {
+					t.Fatalf("record %d: %v, want %v", i, err, want)
+				}
+				if err != nil {
+					var e *Error
+					if !errors.As(err, &e) || e.Code != tt.verdict.code || e.Stream != "orders" || e.Op != "publish" {
+						t.Fatalf("record %d: %v", i, err)
+					}
+					continue
+				}
+				stored++
+				if want := wire.ShardOf(wire.RoutingModulo, fmt.Append(nil, "k", i), i >= keyed, 3); ack.Shard != want {
+					t.Fatalf("record %d: in shard %d, want %d", i, ack.Shard, want)
+				}
+				if got := b.records("orders", int(ack.Shard)); !ack.HasOffset || got[ack.Offset] != fmt.Sprint(i) {
+					t.Fatalf("record %d: %+v, where %q is", i, ack, got[ack.Offset])
+				}
+			}
+			if got := b.published.Load(); int(got) != stored {
+				t.Errorf("%d records stored, want %d", got, stored)
+			}
+			if packed.Load() != n {
+				t.Errorf("%d of %d records came in packs", packed.Load(), n)
+			}
+		})
+	}
+}
+
+// Records that share a shard by the old width and not by the new one find their shards.
+func TestPackStaleWidth(t *testing.T) {
+	b, c := newGatheringBroker(t, 2)
+	ctx := within(t)
+	_, err := c.Publish(ctx, "orders", []byte("x"), Key("k"))
+	check(t, err)
+	b.set(func() { delete(b.streams, "orders") })
+	b.stream("orders", 12)
+	var packed atomic.Int64
+	open := gathering(b, c, func(p *fakePublish) fakeVerdict {
+		if p.Count > 1 {
+			packed.Add(int64(p.Count))
+		}
+		return fakeVerdict{}
+	})
+	p, err := c.Publisher("orders")
+	check(t, err)
+	const n = 100
+	var futures []*Future
+	for i := range n {
+		futures = append(futures, p.PublishAsync(ctx, fmt.Append(nil, i), Key(fmt.Sprint("k", i))))
+	}
+	open()
+	for i, f := range futures {
+		ack, err := f.Wait(ctx)
+		check(t, err)
+		if want := wire.ShardOf(wire.RoutingModulo, fmt.Append(nil, "k", i), true, 12); ack.Shard != want {
+			t.Fatalf("record %d: in shard %d, want %d", i, ack.Shard, want)
+		}
+		if got := b.records("orders", int(ack.Shard)); got[ack.Offset] != fmt.Sprint(i) {
+			t.Fatalf("record %d: at %d, where %q is", i, ack.Offset, got[ack.Offset])
+		}
+	}
+	if got := b.published.Load(); got != n+2 || packed.Load() != n {
+		t.Errorf("%d records stored, want %d; %d came in packs", got, n+2, packed.Load())
+	}
+}
+
+// A lost connection: the records of the pack that was sent have no known outcome, those behind it were not sent.
+func TestPackLost(t *testing.T) {
+	b, c := newGatheringBroker(t, 1)
+	ctx := within(t)
+	packArrived, lose := make(chan struct{}), make(chan struct{})
+	var sent atomic.Bool
+	open := gathering(b, c, func(p *fakePublish) fakeVerdict {
+		if p.Count == 1 || sent.Swap(true) {
+			return fakeVerdict{}
+		}
+		close(packArrived)
+		return fakeVerdict{wait: lose, dropConn: true}
+	})
+	p, err := c.Publisher("orders")
+	check(t, err)
+	var futures []*Future
+	publish := func(n int) {
+		for range n {
+			var opts []PublishOption
+			if len(futures)%2 == 0 {
+				opts = append(opts, AtLeastOnce())
+			}
+			futures = append(futures, p.PublishAsync(ctx, fmt.Append(nil, len(futures)), opts...))
+		}
+	}
+	publish(20) // one pack
+	open()
+	<-packArrived
+	publish(20) // gather
+	// And one more is closed, and waits for the window.
+	batch := p.PublishBatchAsync(ctx, [][]byte{[]byte("batch")})
+	publish(20)
+	close(lose)
+	for i, f := range futures {
+		ack, err := f.Wait(ctx)
+		switch {
+		case i < 20 && i%2 == 1:
+			if !errors.Is(err, ErrOutcomeUnknown) {
+				t.Errorf("record %d, which was sent: %v", i, err)
+			}
+		case err != nil:
+			t.Errorf("record %d: %v", i, err)
+		default:
+			if got := b.records("orders", 0); got[ack.Offset] != fmt.Sprint(i) {
+				t.Errorf("record %d: at %d, where %q is", i, ack.Offset, got[ack.Offset])
+			}
+		}
+	}
+	_, err = batch.Wait(ctx)
+	check(t, err)
+	count := make(map[string]int)
+	for _, r := range b.records("orders", 0) {
+		count[r]++
+	}
+	for i := range futures {
+		want := 1
+		if i < 20 && i%2 == 0 {
+			want = 2 // stored, and once more because nobody knew
+		}
+		if got := count[fmt.Sprint(i)]; got != want {
+			t.Errorf("record %d is stored %d times, want %d", i, got, want)
+		}
+	}
+}
+
+// Close gives what gathers behind a shut window an unknown outcome, once, and still sends it; the answers find nobody.
+func TestPackClose(t *testing.T) {
+	b, c := newGatheringBroker(t, 4)
+	ctx := within(t)
+	shut := make(chan struct{})
+	b.refuse(func(p *fakePublish) fakeVerdict { return fakeVerdict{wait: shut} })
+	p, err := c.Publisher("orders")
+	check(t, err)
+	const n = 40
+	var futures []*Future
+	for i := range n {
+		futures = append(futures, p.PublishAsync(ctx, fmt.Append(nil, i), Key(fmt.Sprint("k", i))))
+	}
+	calls := make(chan error, n)
+	for i := range n {
+		go func() {
+			_, err := c.Publish(ctx, "orders", fmt.Append(nil, n+i), Key(fmt.Sprint("k", i)))
+			calls <- err
+		}()
+	}
+	s := c.entries[0].slots[0].current.Load()
+	eventually(t, "all are in packs", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.queue.publishes+s.queue.packedPublishes == 2*n
+	})
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	for range n {
+		if err := <-calls; !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, ErrClosed) {
+			t.Errorf("a call at Close: %v", err)
+		}
+	}
+	for i, f := range futures {
+		if _, err := f.Wait(ctx); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, ErrClosed) {
+			t.Errorf("publish %d at Close: %v", i, err)
+		}
+	}
+	close(shut)
+	check(t, <-closed)
+	if got := b.published.Load(); got != 2*n {
+		t.Errorf("%d of %d records were sent", got, 2*n)
+	}
+	for _, f := range futures {
+		if f.ack.HasOffset {
+			t.Fatal("an answer changed a publish that had ended")
+		}
+	}
+}
+
+// Shutdown and Flush wait for what gathers, with an answer and without.
+func TestPackFlush(t *testing.T) {
+	b, c := newGatheringBroker(t, 4)
+	ctx := within(t)
+	open := gathering(b, c, nil)
+	acked, err := c.Publisher("orders")
+	check(t, err)
+	plain, err := c.Publisher("orders", NoAck())
+	check(t, err)
+	const n = 100
+	publish := func() {
+		for i := range n {
+			acked.PublishAsync(ctx, fmt.Append(nil, i), Key(fmt.Sprint("k", i)))
+			plain.PublishAsync(ctx, fmt.Append(nil, i), Key(fmt.Sprint("k", i)))
+		}
+	}
+	publish()
+	gaveUp, cancel := context.WithCancel(ctx)
+	flushed := make(chan error, 2)
+	for _, p := range []*Publisher{acked, plain} {
+		go func() { flushed <- p.Flush(gaveUp) }()
+	}
+	cancel()
+	for range 2 {
+		if err := <-flushed; !errors.Is(err, context.Canceled) {
+			t.Fatalf("flush behind a shut window: %v", err)
+		}
+	}
+	for _, p := range []*Publisher{acked, plain} {
+		go func() { flushed <- p.Flush(ctx) }()
+	}
+	open()
+	for range 2 {
+		check(t, <-flushed)
+	}
+	if got := b.published.Load(); got != 2*n+1 {
+		t.Fatalf("%d of %d records stored after Flush", got, 2*n+1)
+	}
+	publish()
+	check(t, c.Shutdown(ctx))
+	if got := b.published.Load(); got != 4*n+1 {
+		t.Fatalf("%d of %d records stored after Shutdown", got, 4*n+1)
+	}
+}
+
+// Calls whose context ends while their record gathers leave it to be sent, and their futures to nobody else. When it is refused, it is
+// not sent again.
+func TestPackAbandoned(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		t.Run(fmt.Sprint("refused=", refused), func(t *testing.T) {
+			b, c := newGatheringBroker(t, 1)
+			ctx := within(t)
+			open := gathering(b, c, func(p *fakePublish) fakeVerdict {
+				if refused && p.Count > 1 {
+					return fakeVerdict{code: wire.CodeOverloaded, retry: wire.RetryAfter}
+				}
+				return fakeVerdict{}
+			})
+			s := c.entries[0].slots[0].current.Load()
+			gathered := func(n int) func() bool {
+				return func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return s.queue.packedPublishes == n
+				}
+			}
+			const n = 20
+			gaveUp, cancel := context.WithCancel(ctx)
+			results := make(chan error, n)
+			for range n {
+				go func() {
+					_, err := c.Publish(gaveUp, "orders", []byte("abandoned"))
+					results <- err
+				}()
+			}
+			eventually(t, "they gather", gathered(n))
+			cancel()
+			for range n {
+				if err := <-results; !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+					t.Fatalf("%v", err)
+				}
+			}
+			for i := range n {
+				go func() {
+					ack, err := c.Publish(ctx, "orders", fmt.Append(nil, i))
+					if err == nil {
+						if got := b.records("orders", 0)[ack.Offset]; got != fmt.Sprint(i) {
+							err = fmt.Errorf("record %d has the answer for %q", i, got)
+						}
+					}
+					results <- err
+				}()
+			}
+			eventually(t, "the others gather", gathered(2*n))
+			open()
+			for range n {
+				check(t, <-results)
+			}
+			check(t, c.Shutdown(ctx))
+			want := 1 + 2*n
+			if refused {
+				want = 1 + n
+			}
+			if got := len(b.records("orders", 0)); got != want {
+				t.Fatalf("%d records stored, want %d", got, want)
+			}
+		})
+	}
+}
+
+// What is refused beyond the bound of the retry queue fails as it was refused.
+func TestPackRetriesAreBounded(t *testing.T) {
+	b, c := newGatheringBroker(t, 1)
+	c.config.perStreamBytes, c.config.perStreamPending = 4*maxRetryBytes, 1<<20
+	ctx := within(t)
+	open := gathering(b, c, func(p *fakePublish) fakeVerdict {
+		return fakeVerdict{code: wire.CodeOverloaded, retry: wire.RetryAfter, retryAfter: 3600e3}
+	})
+	p, err := c.Publisher("orders")
+	check(t, err)
+	var futures []*Future
+	data := make([]byte, 4000)
+	for range 2 * maxRetryBytes / len(data) {
+		futures = append(futures, p.PublishAsync(ctx, data))
+	}
+	open()
+	s, retries := c.entries[0].slots[0].current.Load(), c.entries[0].slots[0].retries
+	eventually(t, "all are refused", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.queue.empty()
+	})
+	failed := 0
+	for _, f := range futures {
+		select {
+		case <-f.Done():
+			if _, err := f.Wait(ctx); !errors.Is(err, ErrOverloaded) {
+				t.Fatalf("%v", err)
+			}
+			failed++
+		default:
+		}
+	}
+	retries.mu.Lock()
+	bytes, kept := retries.bytes, len(retries.items)
+	retries.mu.Unlock()
+	if bytes > maxRetryBytes || bytes < maxRetryBytes/2 || failed+kept != len(futures) {
+		t.Fatalf("%d bytes of %d publishes wait, %d of %d have failed", bytes, kept, failed, len(futures))
+	}
+	check(t, c.Close())
+	for _, f := range futures {
+		if _, err := f.Wait(ctx); !errors.Is(err, ErrOverloaded) {
+			t.Fatalf("at Close: %v", err)
+		}
 	}
 }
