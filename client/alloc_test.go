@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"runtime"
 	"testing"
 
 	"github.com/quic-go/quic-go"
@@ -16,12 +17,36 @@ func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	c, _ := offline()
+	c, ios := offline()
 	defer c.Close()
 	p, err := c.Publisher("orders")
 	check(t, err)
 	ctx := within(t)
 	data := make([]byte, 256)
+	// packed lets n publishes to shard 0 go into one frame, but for the first, which the writer may have taken.
+	s, io := c.entries[0].slots[0].current.Load(), ios[0]
+	packed := func(n int, start func()) {
+		io.gate.Lock()
+		start()
+		for gathered := 0; gathered < n; runtime.Gosched() {
+			s.mu.Lock()
+			gathered = s.queue.publishes + s.queue.packedPublishes
+			s.mu.Unlock()
+		}
+		io.gate.Unlock()
+	}
+	const callers, burst = 8, 64
+	call, done := make(chan struct{}), make(chan struct{})
+	defer close(call)
+	for range callers {
+		go func() {
+			for range call {
+				must(c.Publish(ctx, "orders", data))
+				done <- struct{}{}
+			}
+		}()
+	}
+	var futures [burst]*Future
 	batch := [][]byte{data, data, data}
 	key := []byte("a key of more than thirty-two bytes, which no stack buffer holds")
 	for _, tt := range []struct {
@@ -35,6 +60,34 @@ func TestAllocations(t *testing.T) {
 		{"Publisher.Publish", 0, func() { must(p.Publish(ctx, data, Key("k1"))) }},
 		{"PublishAsync", 2, func() { must(p.PublishAsync(ctx, data, Key("k1")).Wait(ctx)) }},
 		{"PublishAsync unacked", 1, func() { must(p.PublishAsync(ctx, data, NoAck()).Wait(ctx)) }},
+		{"Publish packed", 0, func() {
+			packed(callers, func() {
+				for range callers {
+					call <- struct{}{}
+				}
+			})
+			for range callers {
+				<-done
+			}
+		}},
+		{"PublishAsync packed", 2 * burst, func() {
+			packed(burst, func() {
+				for i := range futures {
+					futures[i] = p.PublishAsync(ctx, data)
+				}
+			})
+			for _, f := range futures {
+				must(f.Wait(ctx))
+			}
+		}},
+		{"PublishAsync packed unacked", burst, func() {
+			packed(0, func() {
+				for range burst {
+					must(p.PublishAsync(ctx, data, NoAck()).Wait(ctx))
+				}
+			})
+			must(c.Publish(ctx, "orders", data)) // they are written
+		}},
 	} {
 		for range 2000 {
 			tt.f() // until buffers have grown
@@ -43,6 +96,10 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%s allocates %.2f times, the budget is %v", tt.name, n, tt.budget)
 		}
 	}
+	if io.mu.Lock(); io.frames > int(io.next)/2 {
+		t.Errorf("%d records in %d frames: nothing was packed", io.next, io.frames)
+	}
+	io.mu.Unlock()
 }
 
 func must(_ Ack, err error) {

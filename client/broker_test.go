@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +109,115 @@ func TestBrokerDeliversEverythingOnce(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Records that share frames keep the order of each key, whatever they are mixed with, and every ack names the place of its own record.
+func TestBrokerPacks(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprintf("cores=%d", n), func(t *testing.T) {
+			b := clienttest.Run(t, cores(n))
+			b.Stream("orders", 8)
+			c := b.Client(client.WithPublishStreams(2))
+			ctx := within(t)
+			sub, err := b.Client().Subscribe(ctx, "orders", client.FromEarliest())
+			check(t, err)
+			const goroutines, keys, each = 8, 12, 100 // per goroutine and key
+			type place struct {
+				shard  uint32
+				offset client.Offset
+			}
+			var mu sync.Mutex
+			placed := make(map[place]string)
+			var unacked atomic.Int64
+			keep := func(record string, ack client.Ack, err error) {
+				if err != nil || !ack.HasOffset {
+					t.Errorf("%s: %+v, %v", record, ack, err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				placed[place{ack.Shard, ack.Offset}] = record
+			}
+			large := strings.Repeat("x", 5000) // too large to be packed
+			var wg sync.WaitGroup
+			for g := range goroutines {
+				wg.Go(func() {
+					p, err := c.Publisher("orders")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					futures := make(map[string]*client.Future)
+					for i := range each {
+						for k := range keys {
+							key := client.Key(fmt.Sprint("k", k))
+							record := fmt.Sprintf("%d/%d/%d ", g, k, i)
+							switch (g + k + i) % 16 {
+							case 0:
+								p.PublishAsync(ctx, []byte(record), key, client.NoAck())
+								unacked.Add(1)
+							case 1:
+								record += large
+								futures[record] = p.PublishAsync(ctx, []byte(record), key)
+							case 2:
+								futures[record] = p.PublishBatchAsync(ctx, [][]byte{[]byte(record)}, key)
+							case 3:
+								if i%10 == 0 {
+									ack, err := p.Publish(ctx, []byte(record), key)
+									keep(record, ack, err)
+									break
+								}
+								fallthrough
+							default:
+								futures[record] = p.PublishAsync(ctx, []byte(record), key)
+							}
+						}
+					}
+					for record, f := range futures {
+						ack, err := f.Wait(ctx)
+						keep(record, ack, err)
+					}
+				})
+			}
+			const total = goroutines * keys * each
+			next := make(map[uint32]client.Offset)
+			last := make(map[[2]int]int)
+			got := make(map[place]string, total)
+			for range total {
+				m, err := sub.Next(ctx)
+				check(t, err)
+				if m.Offset != next[m.Shard] {
+					t.Fatalf("shard %d: offset %d, want %d", m.Shard, m.Offset, next[m.Shard])
+				}
+				next[m.Shard]++
+				got[place{m.Shard, m.Offset}] = string(m.Data)
+				var g, k, i int
+				if n, err := fmt.Sscanf(string(m.Data), "%d/%d/%d ", &g, &k, &i); n != 3 {
+					t.Fatalf("record %.20q: %v", m.Data, err)
+				}
+				if last[[2]int{g, k}] != i {
+					t.Fatalf("goroutine %d, key %d: record %d where %d was due", g, k, i, last[[2]int{g, k}])
+				}
+				last[[2]int{g, k}]++
+			}
+			wg.Wait()
+			for at, record := range placed {
+				if got[at] != record {
+					t.Fatalf("%.20q was acknowledged at shard %d, offset %d, where %.20q is", record, at.shard, at.offset, got[at])
+				}
+			}
+			if n := int(unacked.Load()); n == 0 || len(placed) != total-n {
+				t.Errorf("%d publishes have an ack, want %d without %d", len(placed), total, n)
+			}
+			stats := b.Stats()
+			if stats.PublishRecords != total {
+				t.Errorf("the broker counts %d records, %d were published", stats.PublishRecords, total)
+			}
+			if stats.PublishFrames >= total {
+				t.Errorf("%d records came in %d frames: none were packed", total, stats.PublishFrames)
+			}
+		})
 	}
 }
 

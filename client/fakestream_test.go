@@ -11,6 +11,8 @@ import (
 
 // A fakeIO is a publish stream without a network: it acknowledges every acked publish that is written, in order.
 type fakeIO struct {
+	gate sync.Mutex // no write goes on while a test holds it
+
 	mu      sync.Mutex
 	changed *sync.Cond
 	out     []byte // answers that were not read
@@ -18,7 +20,7 @@ type fakeIO struct {
 	ended   bool
 	writes  int
 	frames  int
-	next    Offset
+	next    Offset // of the next record
 }
 
 func newFakeIO() *fakeIO {
@@ -29,6 +31,8 @@ func newFakeIO() *fakeIO {
 }
 
 func (f *fakeIO) Write(b []byte) (int, error) {
+	f.gate.Lock()
+	defer f.gate.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
@@ -51,7 +55,11 @@ func (f *fakeIO) Write(b []byte) (int, error) {
 			f.out = wire.AppendAckOK(f.out, id, f.next, true)
 		}
 		if h.Flags != 0 {
-			f.next++
+			var p wire.Publish
+			if err := p.Parse(h.Flags, body); err != nil {
+				return 0, err
+			}
+			f.next += Offset(p.Count)
 			f.frames++
 		}
 	}

@@ -29,6 +29,7 @@ type packCall struct {
 	keyed    bool
 	key      string
 	acked    bool
+	once     bool    // of an idempotent publisher
 	future   *Future // nil when no answer is owed
 	disowned bool
 }
@@ -89,6 +90,7 @@ func (m *packModel) publish() {
 		return b
 	}
 	x := message{topic: c.topic, single: true, keyed: c.keyed, key: c.key, acked: c.acked}
+	again := false
 	switch m.r.IntN(30) {
 	case 0:
 		c.records = [][]byte{record(maxPackedRecord)}
@@ -101,6 +103,13 @@ func (m *packModel) publish() {
 	case 4:
 		c.shard, x.explicit = m.r.Uint32N(c.route.shards), true
 		c.records = [][]byte{record(10)}
+	case 5:
+		c.acked, x.acked, c.once, x.idempotent = true, true, true, true
+		c.records = [][]byte{record(20)}
+	case 6:
+		c.acked, x.acked = true, true
+		c.records = [][]byte{record(30)}
+		again = true
 	default:
 		c.records = [][]byte{record(m.r.IntN(300))}
 	}
@@ -110,6 +119,10 @@ func (m *packModel) publish() {
 	x.shard, x.data = c.shard, c.records[0]
 	if !c.single {
 		x.single, x.data, x.batch = false, nil, c.records
+	}
+	if again { // one that was refused before
+		frame := x.appendFrame(nil, 0)
+		x = message{topic: c.topic, again: frame, acked: true, keyed: c.keyed, key: c.key, shard: c.shard}
 	}
 	var f *Future
 	if c.acked {
@@ -223,7 +236,7 @@ func (m *packModel) readPublish(p *wire.Publish, shard uint32) {
 			}
 			at++
 		}
-		if c.acked != p.Acked() || c.keyed != p.HasKey() || len(calls) == 0 && c.key != string(p.Key) {
+		if c.once != p.Idempotent() || c.acked != p.Acked() || c.keyed != p.HasKey() || len(calls) == 0 && c.key != string(p.Key) {
 			m.t.Fatalf("shard %d: frame with flags %v and key %.10q for %+v", shard, p.Flags, p.Key, c)
 		}
 		if w := m.widths[string(p.Stream)]; c.keyed && w != nil && w.Shards != c.route.shards && p.Flags.Has(wire.FlagPublishBatch) {
@@ -330,7 +343,7 @@ func (m *packModel) sameCall(c *packCall, f *Future, frame []byte) {
 	for _, r := range c.records {
 		want = wire.AppendRecord(want, r)
 	}
-	if !p.Acked() || p.Idempotent() || string(p.Stream) != c.topic.scope.Stream || int(p.Count) != len(c.records) || !bytes.Equal(p.Records, want) {
+	if !p.Acked() || p.Idempotent() != c.once || string(p.Stream) != c.topic.scope.Stream || int(p.Count) != len(c.records) || !bytes.Equal(p.Records, want) {
 		m.t.Fatalf("%+v is not what was published", p)
 	}
 }
