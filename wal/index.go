@@ -182,6 +182,9 @@ func (s *shardIndex) applyMoved(b *Batch, size uint32, seg *segment, pos int64) 
 // range belongs.
 func (s *shardIndex) remove(from, to wire.Offset) int {
 	i := sort.Search(len(s.extents), func(i int) bool { return s.extents[i].to > from })
+	if i < len(s.extents) && s.extents[i].from < from && from <= s.start {
+		s.extents[i].from = from // what is below the start has no place
+	}
 	if i < len(s.extents) && s.extents[i].from < from {
 		right := s.extents[i]
 		right.entries = slices.Clone(right.entries)
