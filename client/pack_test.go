@@ -64,6 +64,7 @@ type packModel struct {
 	frames  int
 	packed  int // records in frames of several
 	passed  int // publishes with an answer
+	ghost   *Future
 }
 
 func (m *packModel) publish() {
@@ -401,6 +402,11 @@ func (m *packModel) disown() {
 		c.disowned = true
 		c.future.end(ErrClosed)
 	}
+	if m.s.queue.count > 0 {
+		if f := m.s.queue.at(m.s.queue.count - 1).future; f != nil && f.ghost {
+			m.ghost = f
+		}
+	}
 }
 
 func (m *packModel) drain() {
@@ -499,6 +505,16 @@ func TestPacks(t *testing.T) {
 		if q.heldBytes+q.packedBytes+q.publishes+q.packedPublishes != 0 || len(m.owed) != 0 || len(m.written) != 0 {
 			t.Fatalf("seed %d: %d + %d bytes, %d + %d publishes are left", seed, q.heldBytes, q.packedBytes, q.publishes, q.packedPublishes)
 		}
+		if m.ghost != nil && m.ghost.ended.Load() {
+			t.Fatal("an answer went to a publish that had its outcome")
+		}
+		for _, p := range q.sparePacks {
+			for _, item := range p.items[:cap(p.items)] {
+				if item.future != nil {
+					t.Fatal("a spare pack keeps a future, which may be somebody else's by now")
+				}
+			}
+		}
 		q.trim()
 		if q.open != nil || q.sparePacks != nil || q.tail != nil || len(q.spare) != 0 {
 			t.Fatal("an idle queue keeps memory")
@@ -511,6 +527,86 @@ func TestPacks(t *testing.T) {
 	}
 	if passed == 0 {
 		t.Error("no publish was answered")
+	}
+}
+
+// Packs are closed at their bounds, and all that are due go into one write.
+func TestPackBounds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		shards, records, key, data int
+		frames                     []int // records in each
+	}{
+		"number":               {1, 2*MaxPackedRecords + 1, 0, 0, []int{MaxPackedRecords, MaxPackedRecords, 1}},
+		"bytes":                {1, 9, 0, maxPackedRecord, []int{7, 2}},
+		"bytes with keys":      {1, 9, maxPackedRecord / 2, maxPackedRecord / 2, []int{7, 2}},
+		"too large":            {1, 3, 0, maxPackedRecord + 1, []int{1, 1, 1}},
+		"too large with a key": {1, 3, maxPackedRecord, 1, []int{1, 1, 1}},
+		"one more shard":       {maxOpenPacks + 1, 3 * (maxOpenPacks + 1), 0, 0, nil},
+		"1,024 shards":         {1024, 4096, 0, 0, nil},
+	} {
+		for _, acked := range []bool{true, false} {
+			c := newClient(defaultConfig())
+			topic, r := c.topicFor("default", "orders"), &route{shards: uint32(tt.shards)}
+			s := handStream(c, 0, fakeFeatures)
+			s.announced[topic] = r // so that nothing else is written
+			for i := range tt.records {
+				// The shard is in the data: it cannot be told from the key here.
+				m := message{topic: topic, data: make([]byte, tt.data), single: true, keyed: true, key: strings.Repeat("k", tt.key), shard: uint32(i % tt.shards), acked: acked}
+				if tt.shards > 1 {
+					m.data = fmt.Append(nil, m.shard, " ", i)
+				}
+				check(t, m.prepare(s.flags))
+				if !s.tryPublish(&m, r, &Future{topic: topic}) {
+					t.Fatalf("%s: no room", name)
+				}
+				if s.queue.opened > maxOpenPacks {
+					t.Fatalf("%s: %d packs are open", name, s.queue.opened)
+				}
+			}
+			written := 0
+			var frames []int
+			last := make(map[int]int)
+			s.mu.Lock()
+			for b := s.next(); b != nil; b = s.next() {
+				written++
+				for rest := b; len(rest) > 0; {
+					h, body, after, ok, err := wire.SplitFrame(rest, wire.MaxFrameBytes)
+					var p wire.Publish
+					if err != nil || !ok || p.Parse(h.Flags, body) != nil {
+						t.Fatalf("%s: not a publish frame: %v", name, err)
+					}
+					if p.Count > 1 && len(rest)-len(after) > maxPackBytes {
+						t.Errorf("%s: a frame of %d records in %d bytes", name, p.Count, len(rest)-len(after))
+					}
+					rest, frames = after, append(frames, int(p.Count))
+					one := -1
+					for record := range wire.AllRecords(p.Records) {
+						var shard, i int
+						if n, _ := fmt.Sscan(string(record), &shard, &i); n != 2 {
+							continue
+						}
+						if one >= 0 && shard != one || last[shard] > i {
+							t.Fatalf("%s: record %d of shard %d beside shard %d, behind record %d", name, i, shard, one, last[shard])
+						}
+						one, last[shard] = shard, i
+					}
+				}
+				s.queue.wrote(len(b))
+			}
+			s.mu.Unlock()
+			total := 0
+			for _, n := range frames {
+				total += n
+			}
+			if total != tt.records || tt.frames != nil && !slices.Equal(frames, tt.frames) {
+				t.Errorf("%s: frames of %v records, want %v", name, frames, tt.frames)
+			}
+			// Those due go together; chunks of the queue are written one by one.
+			if most := 2 + int(s.queue.queuedBytes)/minChunkBytes; written > most {
+				t.Errorf("%s: %d writes for %d bytes", name, written, s.queue.queuedBytes)
+			}
+			c.Close()
+		}
 	}
 }
 
