@@ -43,7 +43,7 @@
 // # Limits
 //
 //	per publish stream        256 unanswered or as granted; 4,096 publishes and 4 MiB with those queued; then a publish waits for room
-//	per pack                  512 records of up to 4 KiB, 32 KiB with their keys; 32 open per stream; more become frames early
+//	per pack                  512 records of up to 4 KiB with the key, 32 KiB in all; 32 open per stream; more become frames early
 //	per slot                  4 MiB of refused publishes that wait to be sent again; what is beyond fails as it was refused
 //	per idempotent shard      64 unanswered, 4,096 and 4 MiB queued; then a publish waits for room
 //	per subscription          16 reads, of 4 KiB to 1 MiB or one larger frame each; then flow control holds the broker back

@@ -17,6 +17,9 @@ import (
 //	pack      beside the entry until the answer, if there are several records: what takes them apart again
 //
 // Records of a shard stay in the order of the calls: whatever comes for a shard while its pack is open goes into it, or closes it first.
+//
+// A broker routes the whole frame by one key. The width by which the client routed is announced before it, so that a broker with another
+// width refuses the frame; keyed records to brokers that do not serve publish_width are not packed (pubStream.push).
 const (
 	// maxOpenPacks is how many shards have a pack open in one publish stream; one more closes another.
 	maxOpenPacks = 32
