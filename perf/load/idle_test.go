@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"felix"
 )
@@ -43,8 +44,15 @@ func TestIdle(t *testing.T) {
 	if err := audience.Subscribe(t.Context(), "idle-1", 20); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.SubscriptionStates(); n["live"] != 20 {
-		t.Errorf("subscriptions %v, want 20 live", n)
+	// The last may still be joining when it is registered.
+	tick, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
+	defer tick.Stop()
+	for b.SubscriptionStates()["live"] != 20 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("subscriptions %v, want 20 live", b.SubscriptionStates())
+		}
 	}
 	if err := audience.Subscribe(t.Context(), "idle 1", 20); err == nil || !strings.Contains(err.Error(), "of 20: ") {
 		t.Errorf("subscribers of no stream: %v", err)
