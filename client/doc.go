@@ -18,8 +18,8 @@
 //	reader     all acks of a read parsed in place -> futures end -> room and window open again
 //
 // A record is copied once here, from the caller into the chunk, or twice by way of a pack (pack.go). The chunk lives until its last acked
-// frame is answered, so what is refused can be sent again from there. Event streams are read into fresh chunks, parsed in place and handed over as views, one channel
-// operation per read.
+// frame is answered, so what is refused can be sent again from there. Event streams are read into fresh chunks, parsed in place and handed
+// over as views, one channel operation per read.
 //
 // # Threads
 //

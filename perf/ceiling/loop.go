@@ -91,11 +91,11 @@ func (f Form) Loop(ctx context.Context, c LoopConfig) (perSecond float64, err er
 			})
 		}
 	}
-	if err := sleep(ctx, c.Warmup); err != nil {
+	if err := Sleep(ctx, c.Warmup); err != nil {
 		return 0, err
 	}
 	from, start := acked.Load(), time.Now()
-	err = sleep(ctx, c.Duration)
+	err = Sleep(ctx, c.Duration)
 	perSecond = float64(acked.Load()-from) / time.Since(start).Seconds()
 	stop()
 	wait.Wait()
@@ -198,8 +198,8 @@ func readAcks(s *quic.Stream, window chan struct{}, acked *atomic.Int64) error {
 	}
 }
 
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits for d. It returns the error of ctx when that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -49,7 +49,7 @@ func startServer(a ask) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, err := certificate()
+	cert, err := Certificate()
 	if err != nil {
 		return nil, err
 	}

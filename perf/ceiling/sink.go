@@ -41,7 +41,7 @@ func (f Form) Sink(ctx context.Context, conns int, d time.Duration) (bytesPerSec
 			stream.CancelWrite(0)
 		})
 	}
-	if err := sleep(ctx, d/4); err != nil {
+	if err := Sleep(ctx, d/4); err != nil {
 		return 0, err
 	}
 	from, err := l.received(ctx)
@@ -49,7 +49,7 @@ func (f Form) Sink(ctx context.Context, conns int, d time.Duration) (bytesPerSec
 		return 0, err
 	}
 	start := time.Now()
-	if err := sleep(ctx, d); err != nil {
+	if err := Sleep(ctx, d); err != nil {
 		return 0, err
 	}
 	to, err := l.received(ctx)

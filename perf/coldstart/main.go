@@ -20,11 +20,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"felix"
@@ -48,16 +48,16 @@ func main() {
 	}
 }
 
+// maxBytes bounds the log.
+const maxBytes = 1 << 40
+
 // parseBytes reads a size as 256MiB or 10GiB.
 func parseBytes(s string) (int64, error) {
-	for suffix, unit := range map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30} {
-		if digits, ok := strings.CutSuffix(s, suffix); ok {
-			if n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 32); err == nil && n > 0 {
-				return n * unit, nil
-			}
-		}
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n < 1<<20 || n >= maxBytes {
+		return 0, fmt.Errorf("-bytes is %q; give a size from 1MiB to 1023GiB", s)
 	}
-	return 0, fmt.Errorf("-bytes is %q; give a size as 256MiB or 10GiB", s)
+	return int64(n), nil
 }
 
 // Records of the log, and how many are appended together.

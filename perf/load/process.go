@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"felix/perf/ceiling"
 	"fmt"
 	"os"
 	"os/exec"
@@ -160,4 +161,19 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(t.buf.String())
+}
+
+// CPU watches the broker for d and returns the CPUs it used meanwhile: 1 is one whole CPU. It ends early with the error of ctx.
+func (p *Process) CPU(ctx context.Context, d time.Duration) (cores float64, err error) {
+	before, err := ProcessUsage(p.PID)
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if err := ceiling.Sleep(ctx, d); err != nil {
+		return 0, err
+	}
+	took := time.Since(start)
+	after, err := ProcessUsage(p.PID)
+	return (after[CPUSeconds] - before[CPUSeconds]) / took.Seconds(), err
 }

@@ -8,30 +8,18 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strings"
-	"syscall"
 	"time"
 
 	"felix/perf/ceiling"
+	"felix/perf/load"
 	"felix/perf/session"
 )
 
 func main() {
 	ceiling.ServeIfAsked()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "matrix:", err)
-		stop()
-		os.Exit(1)
-	}
+	load.Main("matrix", run)
 }
 
 // options are the flags.
@@ -165,7 +153,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 
 // measure makes a session.
 func measure(ctx context.Context, o *options, progress io.Writer) (s session.Session, err error) {
-	root, err := moduleRoot(ctx)
+	root, err := session.ModuleRoot(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -189,19 +177,6 @@ func measure(ctx context.Context, o *options, progress io.Writer) (s session.Ses
 	}
 	fmt.Fprintf(progress, "the session is in %s; %s is the page\n", o.dir, filepath.Join(o.dir, session.PageFile))
 	return b.session, nil
-}
-
-// moduleRoot is the directory of felix' go.mod.
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
-	path, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
-	if err != nil {
-		return "", fmt.Errorf("this is not within a Go module; run it in the tree of felix: %w", err)
-	}
-	if path != "felix" {
-		return "", fmt.Errorf("this is within the module %s; run it in the tree of felix", path)
-	}
-	return dir, nil
 }
 
 // maxSessions is how many sessions of a day and commit find a name.

@@ -391,39 +391,15 @@ func (b *bench) idle(ctx context.Context) (idle *session.Idle, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, process.Stop()) }()
-	target, err := load.NewClientTarget(process.Felix())
+	if err := ceiling.Sleep(ctx, settle); err != nil {
+		return nil, err
+	}
+	cores, err := process.CPU(ctx, watch)
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, settle); err != nil {
-		return nil, err
-	}
-	before, err := target.Counters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	start := time.Now()
-	if err := pause(ctx, watch); err != nil {
-		return nil, err
-	}
-	took := time.Since(start).Seconds()
-	after, err := target.Counters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &session.Idle{CPUPercent: (after[load.CPUSeconds] - before[load.CPUSeconds]) / took * 100, RSSMB: after[load.RSSBytes] / 1e6}, nil
-}
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	usage, err := load.ProcessUsage(process.PID)
+	return &session.Idle{CPUPercent: cores * 100, RSSMB: usage[load.RSSBytes] / 1e6}, err
 }
 
 // runPeers runs perf/peers, which leaves its part in the results directory.

@@ -14,26 +14,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"felix/perf/load"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "profile:", err)
-		stop()
-		os.Exit(1)
-	}
+	load.Main("profile", func(ctx context.Context, args []string, out, _ io.Writer) error { return run(ctx, args, out) })
 }
 
 // run is the command.

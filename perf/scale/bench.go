@@ -163,15 +163,3 @@ func (b *bench) publish(ctx context.Context, p *broker, cell string, change func
 	}
 	return s, nil
 }
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

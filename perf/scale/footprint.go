@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"felix/perf/ceiling"
 	"felix/perf/load"
 	"felix/perf/session"
 )
@@ -41,7 +42,7 @@ func (b *bench) footprints(ctx context.Context, p *broker, n int, warm, grow fun
 
 // footprint waits until what has just happened is over, and reads.
 func (b *bench) footprint(ctx context.Context, p *broker) (load.Footprint, error) {
-	if err := pause(ctx, b.settle); err != nil {
+	if err := ceiling.Sleep(ctx, b.settle); err != nil {
 		return load.Footprint{}, err
 	}
 	return load.FootprintOf(ctx, p.Admin, p.PID)

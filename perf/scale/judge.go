@@ -90,7 +90,7 @@ func (s *Series) median(f Figure) float64 {
 }
 
 // NotShown is the verdict of a row whose interval holds its bound.
-const NotShown session.Verdict = "not shown"
+const NotShown = session.Verdict(stats.NotShown)
 
 // A Row is a target and what was measured. Null is what is not known.
 type Row struct {
@@ -119,10 +119,10 @@ func known(v float64) *float64 {
 
 // spread is (max - min) / median.
 func spread(values []float64) *float64 {
-	if len(values) < 2 {
-		return nil
+	if v, ok := session.SpreadOf(values); ok {
+		return known(v)
 	}
-	return known((slices.Max(values) - slices.Min(values)) / session.Median(values))
+	return nil
 }
 
 // judge fills in the verdict. Without a bound there is none to give.

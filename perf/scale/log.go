@@ -15,6 +15,8 @@ import (
 	"felix/perf/load"
 	"felix/perf/session"
 	"felix/wal"
+
+	"github.com/dustin/go-humanize"
 )
 
 // What fills a log.
@@ -78,7 +80,7 @@ func measureLog(ctx context.Context, b *bench) error {
 		return fmt.Errorf("fill the log: %w", err)
 	}
 	b.sayf("  a log of %d MiB was filled in %v", b.logBytes>>20, time.Since(begun).Round(time.Second))
-	sizes := []string{mebibytes(b.smallLog()), mebibytes(b.logBytes)}
+	sizes := []string{humanize.IBytes(uint64(b.smallLog())), humanize.IBytes(uint64(b.logBytes))}
 	for _, cell := range logCells {
 		once := func(dir string, prepare func() error) func(ctx context.Context) (Sample, error) {
 			return func(ctx context.Context) (s Sample, err error) {
@@ -117,14 +119,6 @@ func measureLog(ctx context.Context, b *bench) error {
 		})
 	}
 	return nil
-}
-
-// mebibytes is a size for people.
-func mebibytes(n int64) string {
-	if n >= 1<<30 && n%(1<<30) == 0 {
-		return fmt.Sprintf("%d GiB", n>>30)
-	}
-	return fmt.Sprintf("%d KiB", n>>10)
 }
 
 // fill publishes records to the stream until their payloads are as many bytes. It returns when all are acknowledged. Batches whose outcome is

@@ -7,31 +7,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"felix/perf/load"
 	"felix/perf/session"
+
+	"github.com/dustin/go-humanize"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "scale:", err)
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { load.Main("scale", run) }
 
 // Names of the files that are left.
 const (
@@ -92,6 +78,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
+	o.command = session.CommandLine("go run ./perf/scale -o DIR", flags, "o") // before -brief sets what was not given
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	o.sizes, o.settle = fullSizes, 2*time.Second
@@ -108,7 +95,6 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	if o.logBytes, err = parseBytes(*logBytes); err != nil {
 		return o, err
 	}
-	o.command = portable(args)
 	expression, err := regexp.Compile(*only)
 	if err != nil {
 		return o, fmt.Errorf("-only: %w", err)
@@ -139,33 +125,13 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, nil
 }
 
-// parseBytes reads 512MiB or 20GiB.
+// parseBytes reads the size of a log, as 512MiB or 20GiB.
 func parseBytes(text string) (int64, error) {
-	for unit, size := range map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30} {
-		number, ok := strings.CutSuffix(text, unit)
-		if n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64); ok && err == nil && n >= 1 && n <= maxLogBytes/size && n*size >= minLogBytes {
-			return n * size, nil
-		}
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n < minLogBytes || n > maxLogBytes {
+		return 0, fmt.Errorf("log-bytes is %q; give 8MiB to 1024GiB", text)
 	}
-	return 0, fmt.Errorf("log-bytes is %q; give 8MiB to 1024GiB", text)
-}
-
-// portable is the command line without the directory, which is nobody else's.
-func portable(args []string) string {
-	words := []string{"go run ./perf/scale -o DIR"}
-	for i := 0; i < len(args); i++ {
-		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		switch {
-		case name == "o" && !joined:
-			i++ // its value
-		case name == "o":
-		case strings.ContainsAny(args[i], " |()*$"):
-			words = append(words, "'"+args[i]+"'")
-		default:
-			words = append(words, args[i])
-		}
-	}
-	return strings.Join(words, " ")
+	return int64(n), nil
 }
 
 // run is the command.
@@ -174,7 +140,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	root, err := moduleRoot(ctx)
+	root, err := session.ModuleRoot(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,14 +195,4 @@ func (b *bench) write() error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(b.dir, markdownFile), []byte(b.report.Markdown()), 0o644)
-}
-
-// moduleRoot is the directory of felix' go.mod.
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
-	path, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
-	if err != nil || path != "felix" {
-		return "", fmt.Errorf("this is not within the module felix (%q, %w); run it in the tree of felix", path, err)
-	}
-	return dir, nil
 }

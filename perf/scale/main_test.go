@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,14 +59,15 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-func TestPortable(t *testing.T) {
+func TestCommand(t *testing.T) {
 	for want, args := range map[string][]string{
-		"go run ./perf/scale -o DIR":                           {"-o", "/somewhere/else"},
-		"go run ./perf/scale -o DIR -runs 3 -only 'log|cores'": {"-runs", "3", "-o=/x", "-only", "log|cores"},
-		"go run ./perf/scale -o DIR -brief":                    {"--o", "/x", "-brief"},
+		"go run ./perf/scale -o DIR":                             {"-o", "/somewhere/else"},
+		"go run ./perf/scale -o DIR -only='log|cores' -runs=3":   {"-runs", "3", "-o=/x", "-only", "log|cores"},
+		"go run ./perf/scale -o DIR -brief=true -duration=300ms": {"--o", "/x", "-brief", "-duration", "300ms"},
 	} {
-		if got := portable(args); got != want {
-			t.Errorf("%q: %s, want %s", args, got, want)
+		o, err := parse(args, io.Discard)
+		if err != nil || o.command != want {
+			t.Errorf("%q: %s, %v, want %s", args, o.command, err, want)
 		}
 	}
 }
@@ -128,7 +130,7 @@ func TestScale(t *testing.T) {
 			}
 		}
 	}
-	if r.Machine.Kernel == "" || r.Machine.Commit == "" || r.Machine.SocketBytes == 0 || r.Command != "go run ./perf/scale -o DIR -brief" {
+	if r.Machine.Kernel == "" || r.Machine.Commit == "" || r.Machine.SocketBytes == 0 || r.Command != "go run ./perf/scale -o DIR -brief=true" {
 		t.Errorf("%+v, command %q", r.Machine, r.Command)
 	}
 	markdown, err := os.ReadFile(filepath.Join(dir, markdownFile))

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"felix/perf/ceiling"
 	"felix/perf/load"
 	"felix/perf/session"
 )
@@ -138,23 +139,11 @@ func measureConnections(ctx context.Context, b *bench) error {
 
 // watch is the CPU of a broker with nothing to do.
 func (b *bench) watch(ctx context.Context, p *broker) (Sample, error) {
-	if err := pause(ctx, b.settle); err != nil {
+	if err := ceiling.Sleep(ctx, b.settle); err != nil {
 		return Sample{}, err
 	}
-	before, err := load.ProcessUsage(p.PID)
-	if err != nil {
-		return Sample{}, err
-	}
-	start := time.Now()
-	if err := pause(ctx, b.idle); err != nil {
-		return Sample{}, err
-	}
-	took := time.Since(start).Seconds()
-	after, err := load.ProcessUsage(p.PID)
-	if err != nil {
-		return Sample{}, err
-	}
-	return Sample{Figures: map[Figure]float64{keepAliveCores: (after[load.CPUSeconds] - before[load.CPUSeconds]) / took}}, nil
+	cores, err := p.CPU(ctx, b.idle)
+	return Sample{Figures: map[Figure]float64{keepAliveCores: cores}}, err
 }
 
 func estimateCores(o *options) time.Duration { return 2 * o.of(4) }

@@ -154,7 +154,11 @@ func sample(r *load.Report, g Figure) (values []float64) {
 
 // Spread is (max - min) / median of a figure over the runs that count. It is false with fewer than two.
 func Spread(r *load.Report, g Figure) (float64, bool) {
-	values := sample(r, g)
+	return SpreadOf(sample(r, g))
+}
+
+// SpreadOf is (max - min) / median. It is false with fewer than two values.
+func SpreadOf(values []float64) (float64, bool) {
 	if len(values) < 2 {
 		return 0, false
 	}
@@ -277,4 +281,17 @@ func DirName(now time.Time, commit string) string {
 		name += "-" + dirty
 	}
 	return now.UTC().Format(time.DateOnly) + "-" + name
+}
+
+// ModuleRoot is the directory of felix' go.mod, above the working directory.
+func ModuleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
+	path, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if err != nil {
+		return "", fmt.Errorf("this is not within a Go module; run it in the tree of felix: %w", err)
+	}
+	if path != "felix" {
+		return "", fmt.Errorf("this is within the module %s; run it in the tree of felix", path)
+	}
+	return dir, nil
 }

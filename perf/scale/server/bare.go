@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -25,6 +20,7 @@ import (
 	"felix"
 	"felix/netio/udp"
 	"felix/netio/wire"
+	"felix/perf/ceiling"
 )
 
 // quicConfig is the broker's: package netio, with the defaults of its settings, which README lists.
@@ -53,8 +49,11 @@ func bare(ctx context.Context, o options) error {
 		return err
 	}
 	ca := filepath.Join(o.data, "cert.pem")
-	certificate, err := makeCertificate(ca)
+	certificate, err := ceiling.Certificate()
 	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}), 0o600); err != nil {
 		return err
 	}
 	socket, err := udp.Listen(listen, udp.Options{})
@@ -151,23 +150,4 @@ func skipFrame(r io.Reader) error {
 	}
 	_, err = io.ReadFull(r, make([]byte, h.Length))
 	return err
-}
-
-// makeCertificate makes a certificate for localhost that signs itself, and leaves it in file.
-func makeCertificate(file string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
-		DNSNames: []string{"localhost"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, os.WriteFile(file, text, 0o600)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"go.uber.org/goleak"
 
 	"felix"
@@ -99,5 +100,31 @@ func TestMistakes(t *testing.T) {
 		if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)
 		}
+	}
+}
+
+// The windows and bounds that bare has of its own are the defaults of the broker that it is held against.
+func TestBareHasTheBrokersWindows(t *testing.T) {
+	settled, err := felix.LoadSettings(felix.SettingsInput{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := quicConfig()
+	have := map[string]uint64{
+		"initial_stream_window": c.InitialStreamReceiveWindow, "max_stream_window": c.MaxStreamReceiveWindow,
+		"initial_conn_window": c.InitialConnectionReceiveWindow, "max_conn_window": c.MaxConnectionReceiveWindow,
+	}
+	for _, v := range settled.Values {
+		bare, ok := have[v.Key]
+		if !ok {
+			continue
+		}
+		delete(have, v.Key)
+		if n, err := humanize.ParseBytes(v.Text); err != nil || n != bare {
+			t.Errorf("%s is %q (%v), and of bare %d", v.Key, v.Text, err, bare)
+		}
+	}
+	for key := range have {
+		t.Errorf("no setting is called %s", key)
 	}
 }
