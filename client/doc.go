@@ -55,8 +55,9 @@
 //
 //   - A connection per owner of shards: a broker names each core as an owner with a port of its own, so a record crosses no core there.
 //     Four publish streams per connection: few streams make large writes.
-//   - One writer goroutine per stream. Tried instead: the publisher of a lone record writes it itself with TryWriteAll. No difference,
-//     25.4 against 25.3 us per publish and answer in one process (2 vCPU EPYC, Go 1.26.8, 2026-11-29, BenchmarkBrokerLone).
+//   - One writer goroutine per stream. Tried instead: the publisher of a lone record writes it itself with TryWriteAll. No difference to
+//     the lone record, 25.4 against 25.3 us in one process (BenchmarkBrokerLone) and 40.6 against 40.8 us of CPU in two, and 64 publishers
+//     with one record each under way share fewer frames: 222 -> 208 k records/s (2 vCPU EPYC, Go 1.26.8, 2026-11-29 and 30).
 //   - Single records that wait for the writer share frames (pack.go), as they do in other clients' buffers; nothing waits for a frame to fill.
 //     64 publishers x 64 in flight, 48 keys each, 256 B: 13 records a frame; 1.36 -> 1.69 M records/s unacked, 1.00 -> 1.13 M acked, and the
 //     broker's CPU per record 0.53 -> 0.38 and 0.72 -> 0.55 us (2 vCPU EPYC, Go 1.26.8, felix bench pub in turn with the build before,

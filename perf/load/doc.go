@@ -52,6 +52,9 @@
 //
 //   - Answers of ClientTarget are taken in the order of a publisher's calls, as a program with a window does: an answer that overtook
 //     another is counted when its turn comes. The figure can only be worse than the truth.
+//   - With one batch under way the publisher waits in the client's Publish, as a program does that has one record at a time, and as the
+//     peers are driven. By way of a future and a goroutine that takes it, two wake-ups more, a lone ack took 72 against 66 us and 64
+//     publishers made 197 against 223 k records/s (2 vCPU EPYC, 2026-11-30).
 //   - The generator counts its own CPU apart. A broker inside this process cannot be told from it, so both figures are left out then.
 //
 // Start reading at Run in run.go, then publish.go, subscribe.go and judge.go.

@@ -102,7 +102,10 @@ func (s *clientStream) Publisher(ctx context.Context, spec PublisherSpec) (Publi
 	if err != nil {
 		return nil, err
 	}
-	p := &clientPublisher{out: out, sink: spec.Sink, unacked: spec.Acks == AcksNone, flights: make(chan flight, spec.InFlight+1)}
+	p := &clientPublisher{
+		out: out, sink: spec.Sink, unacked: spec.Acks == AcksNone, lone: spec.Acks != AcksNone && spec.InFlight == 1,
+		flights: make(chan flight, spec.InFlight+1),
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, key := range spec.Keys {
 		p.keys = append(p.keys, client.Key(key))
@@ -117,6 +120,7 @@ type clientPublisher struct {
 	sink    Sink
 	keys    []client.PublishOption
 	unacked bool
+	lone    bool // one at a time: Publish waits for the answer itself, as whoever has one record to publish does
 
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
@@ -133,6 +137,11 @@ type flight struct {
 
 // Publish is that of a Publisher.
 func (p *clientPublisher) Publish(ctx context.Context, token, key int, records [][]byte) {
+	if p.lone {
+		err := p.publishNow(ctx, key, records)
+		p.sink.Settle(token, outcomeOf(err, Acked), time.Now())
+		return
+	}
 	var future *client.Future
 	switch {
 	case len(records) > 1 && key >= 0:
@@ -150,6 +159,21 @@ func (p *clientPublisher) Publish(ctx context.Context, token, key int, records [
 		return
 	}
 	p.flights <- flight{token: token, future: future}
+}
+
+// publishNow publishes and waits for the answer.
+func (p *clientPublisher) publishNow(ctx context.Context, key int, records [][]byte) (err error) {
+	switch {
+	case len(records) > 1 && key >= 0:
+		_, err = p.out.PublishBatch(ctx, records, p.keys[key])
+	case len(records) > 1:
+		_, err = p.out.PublishBatch(ctx, records)
+	case key >= 0:
+		_, err = p.out.Publish(ctx, records[0], p.keys[key])
+	default:
+		_, err = p.out.Publish(ctx, records[0])
+	}
+	return err
 }
 
 // settle waits for the answers, one after the other.
