@@ -47,6 +47,11 @@ func TestAllocations(t *testing.T) {
 		}()
 	}
 	var futures [burst]*Future
+	answers := make(chan struct{}, burst)
+	answered := func(ack Ack, err error) {
+		must(ack, err)
+		answers <- struct{}{}
+	}
 	batch := [][]byte{data, data, data}
 	key := []byte("a key of more than thirty-two bytes, which no stack buffer holds")
 	for _, tt := range []struct {
@@ -60,6 +65,28 @@ func TestAllocations(t *testing.T) {
 		{"Publisher.Publish", 0, func() { must(p.Publish(ctx, data, Key("k1"))) }},
 		{"PublishAsync", 2, func() { must(p.PublishAsync(ctx, data, Key("k1")).Wait(ctx)) }},
 		{"PublishAsync unacked", 1, func() { must(p.PublishAsync(ctx, data, NoAck()).Wait(ctx)) }},
+		{"PublishFunc", 0, func() {
+			p.PublishFunc(ctx, data, answered, Key("k1"))
+			<-answers
+		}},
+		{"PublishBatchFunc", 0, func() {
+			p.PublishBatchFunc(ctx, batch, answered)
+			<-answers
+		}},
+		{"PublishFunc unacked", 0, func() {
+			p.PublishFunc(ctx, data, answered, NoAck())
+			<-answers
+		}},
+		{"PublishFunc packed", 0, func() {
+			packed(burst, func() {
+				for range burst {
+					p.PublishFunc(ctx, data, answered)
+				}
+			})
+			for range burst {
+				<-answers
+			}
+		}},
 		{"Publish packed", 0, func() {
 			packed(callers, func() {
 				for range callers {

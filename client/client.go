@@ -41,6 +41,7 @@ type Client struct {
 	subs    map[*Subscription]struct{} // open subscriptions; guarded by mu
 
 	futures sync.Pool // of *Future with wake, for Publish
+	called  sync.Pool // of *Future with pool, for PublishFunc
 	waiting waitCount // publishes that wait to be sent again, for Shutdown
 }
 
@@ -87,6 +88,7 @@ func newClient(config config) *Client {
 	c.closing = c.calls.Done()
 	c.topics.Store(new(map[topicKey]*topic))
 	c.futures.New = func() any { return &Future{wake: make(chan struct{}, 1)} }
+	c.called.New = func() any { return &Future{pool: &c.called} }
 	for range config.connections {
 		c.entries = append(c.entries, newTarget(c, ""))
 	}

@@ -62,7 +62,8 @@
 //     64 publishers x 64 in flight, 48 keys each, 256 B: 13 records a frame; 1.36 -> 1.69 M records/s unacked, 1.00 -> 1.13 M acked, and the
 //     broker's CPU per record 0.53 -> 0.38 and 0.72 -> 0.55 us (2 vCPU EPYC, Go 1.26.8, felix bench pub in turn with the build before,
 //     2026-11-30). Idempotent publishes are numbered by the frame and go one by one.
-//   - Options of a publish are values, not functions, and futures of Publish are recycled: Publish does not allocate (TestAllocations).
+//   - Options of a publish are values, not functions, and futures of Publish and PublishFunc are recycled: they do not allocate
+//     (TestAllocations). PublishFunc calls where answers are read; a goroutine for the calls would cost what it saves.
 //   - publish_ok, the only answer to idempotent publishes, has a reader of its own beside wire.ParseMessage: 628 k -> 1.07 M records/s
 //     (same machine, BenchmarkBroker/idempotent).
 //   - ACK_ON_COMMIT is always asked for: an ack means what the stream promises, and carries the offset.

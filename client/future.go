@@ -36,6 +36,10 @@ type Future struct {
 	// wake replaces ch in the futures that Publish recycles: one waiter, one token.
 	wake chan struct{}
 
+	// done replaces both in the futures of PublishFunc, which go back to pool as it is called.
+	done func(Ack, error)
+	pool *sync.Pool
+
 	// What the client needs until the end. It is fixed once the publish is in a stream, except where a comment says more.
 	epoch       *epoch // of the publisher; nil without one
 	topic       *topic
@@ -90,10 +94,14 @@ func (f *Future) result() (Ack, error) {
 // end completes the publish. ack was stored before. After it the future may be somebody else's.
 func (f *Future) end(err error) {
 	epoch := f.epoch
-	if f.wake != nil {
+	switch {
+	case f.done != nil:
+		f.err = err
+		f.endFunc()
+	case f.wake != nil:
 		f.err = err
 		f.wake <- struct{}{}
-	} else {
+	default:
 		f.mu.Lock()
 		f.err = err
 		f.ended.Store(true)
@@ -106,6 +114,15 @@ func (f *Future) end(err error) {
 	if epoch != nil {
 		epoch.release() // last, so that whoever flushed finds every future ended
 	}
+}
+
+// endFunc gives the future back and calls its function.
+func (f *Future) endFunc() {
+	done := f.done
+	ack, err := f.result()
+	f.done = nil
+	f.pool.Put(f)
+	done(ack, err)
 }
 
 // An epoch counts the publishes that a publisher has started since its last flush. It starts with one reference, the publisher's own.

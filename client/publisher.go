@@ -91,22 +91,49 @@ func (p *Publisher) publish(ctx context.Context, m *message, opts []PublishOptio
 // for room until the context ends; every failure, that one included, is the future's. With NoAck the future has ended.
 func (p *Publisher) PublishAsync(ctx context.Context, data []byte, opts ...PublishOption) *Future {
 	m := message{data: data, single: true}
-	return p.start(ctx, &m, opts)
+	f := &Future{topic: p.topic}
+	p.start(ctx, &m, f, opts)
+	return f
 }
 
 // PublishBatchAsync starts to publish records together, as Client.PublishBatch does. The records are copied before it returns.
 func (p *Publisher) PublishBatchAsync(ctx context.Context, batch [][]byte, opts ...PublishOption) *Future {
 	m := message{batch: batch}
-	return p.start(ctx, &m, opts)
+	f := &Future{topic: p.topic}
+	p.start(ctx, &m, f, opts)
+	return f
 }
 
-func (p *Publisher) start(ctx context.Context, m *message, opts []PublishOption) *Future {
-	f := &Future{topic: p.topic}
+// PublishFunc starts to publish one record, as PublishAsync does, and calls done once with what Publish would return: where the answers are
+// read, or before PublishFunc returns when the publish fails at once or with NoAck. Nothing is allocated and no goroutine woken for the
+// answer. done must not block or take long: the answers to other publishes wait for it, and publishes that wait for room wait for those, so
+// it must neither publish nor flush nor close. Flush waits until done has returned.
+func (p *Publisher) PublishFunc(ctx context.Context, data []byte, done func(Ack, error), opts ...PublishOption) {
+	m := message{data: data, single: true}
+	p.startFunc(ctx, &m, done, opts)
+}
+
+// PublishBatchFunc starts to publish records together, as Client.PublishBatch does, and calls done once, as PublishFunc does.
+func (p *Publisher) PublishBatchFunc(ctx context.Context, batch [][]byte, done func(Ack, error), opts ...PublishOption) {
+	m := message{batch: batch}
+	p.startFunc(ctx, &m, done, opts)
+}
+
+func (p *Publisher) startFunc(ctx context.Context, m *message, done func(Ack, error), opts []PublishOption) {
+	f := p.client.called.Get().(*Future)
+	f.reset(p.topic, false)
+	f.done = done
+	p.start(ctx, m, f, opts)
+}
+
+// start publishes with f, which is new.
+func (p *Publisher) start(ctx context.Context, m *message, f *Future, opts []PublishOption) {
 	var o publishOptions
 	e, err := p.prepare(m, &o, opts)
 	if err != nil {
+		f.epoch = nil
 		f.end(err)
-		return f
+		return
 	}
 	f.epoch, f.atLeastOnce = e, o.atLeastOnce
 	if err := p.client.submit(ctx, m, &o, f, p); err != nil {
@@ -114,7 +141,6 @@ func (p *Publisher) start(ctx context.Context, m *message, opts []PublishOption)
 	} else if o.noAck {
 		f.end(nil)
 	}
-	return f
 }
 
 // sentPlain remembers a stream that took a publish without answer.

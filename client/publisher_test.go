@@ -65,6 +65,104 @@ func TestPublisherFlush(t *testing.T) {
 	}
 }
 
+// Every publish with a function has its call, with its own answer, and Flush waits for the last call to return.
+func TestPublishFunc(t *testing.T) {
+	b := newFakeBroker(t)
+	b.stream("orders", 8)
+	c := b.dial()
+	ctx := within(t)
+	p, err := c.Publisher("orders")
+	check(t, err)
+	const n = 5000
+	acks := make([]Ack, n)
+	var calls [n]atomic.Int32
+	data := make([]byte, 0, 16)
+	for i := range n {
+		done := func(ack Ack, err error) {
+			if err != nil {
+				t.Errorf("publish %d: %v", i, err)
+			}
+			acks[i] = ack
+			calls[i].Add(1)
+		}
+		data = fmt.Appendf(data[:0], "%d", i) // the publisher copies
+		if key := Key(fmt.Sprint(i % 100)); i%10 == 0 {
+			p.PublishBatchFunc(ctx, [][]byte{data}, done, key)
+		} else {
+			p.PublishFunc(ctx, data, done, key)
+		}
+	}
+	check(t, p.Flush(ctx))
+	for i, ack := range acks {
+		if got := calls[i].Load(); got != 1 {
+			t.Fatalf("publish %d has %d calls", i, got)
+		}
+		if got := b.records("orders", int(ack.Shard))[ack.Offset]; got != fmt.Sprint(i) {
+			t.Fatalf("publish %d is said to be where %s is", i, got)
+		}
+	}
+
+	entered, release := make(chan struct{}), make(chan struct{})
+	var returned atomic.Bool
+	p.PublishFunc(ctx, data, func(Ack, error) {
+		close(entered)
+		<-release
+		returned.Store(true)
+	})
+	<-entered
+	flushing := p.epoch.Load()
+	flushed := make(chan bool)
+	go func() {
+		check(t, p.Flush(ctx))
+		flushed <- returned.Load()
+	}()
+	eventually(t, "the flush to have begun", func() bool { return p.epoch.Load() != flushing })
+	close(release)
+	if !<-flushed {
+		t.Fatal("Flush has returned before the function")
+	}
+}
+
+// A publish that cannot start has its call before PublishFunc returns, and one without answer likewise.
+func TestPublishFuncEndsAtOnce(t *testing.T) {
+	b := newFakeBroker(t)
+	b.stream("orders", 1)
+	b.refuse(func(f *fakePublish) fakeVerdict {
+		return fakeVerdict{code: wire.CodeForbidden, retry: RetryFatal}
+	})
+	c := b.dial()
+	ctx := within(t)
+	p, err := c.Publisher("orders")
+	check(t, err)
+	now := func(ctx context.Context, opts ...PublishOption) (result error) {
+		result = errors.New("not called")
+		calls := 0
+		p.PublishFunc(ctx, []byte("x"), func(_ Ack, err error) { result, calls = err, calls+1 }, opts...)
+		if calls > 1 {
+			t.Errorf("%d calls", calls)
+		}
+		return result
+	}
+	check(t, now(ctx, NoAck()))
+	if err := now(ctx, InNamespace("elsewhere")); !errors.Is(err, ErrInvalid) {
+		t.Errorf("in another namespace: %v", err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := now(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	refused := make(chan error, 1)
+	p.PublishFunc(ctx, []byte("x"), func(_ Ack, err error) { refused <- err })
+	if err := <-refused; !errors.Is(err, ErrForbidden) {
+		t.Errorf("refused: %v", err)
+	}
+	check(t, p.Close(ctx))
+	if err := now(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
 // No more than the granted window is out, whatever is queued. Batches are frames of their own.
 func TestPublishWindow(t *testing.T) {
 	b := newFakeBroker(t)
