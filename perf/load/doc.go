@@ -50,8 +50,9 @@
 //
 // # Decisions
 //
-//   - Answers of ClientTarget are taken in the order of a publisher's calls, as a program with a window does: an answer that overtook
-//     another is counted when its turn comes. The figure can only be worse than the truth.
+//   - With several batches under way the client calls a function for each answer where it reads it, as those of the peers do. By way of a
+//     future and a goroutine that takes answers in the order of the calls, 64 publishers x 64 of 256 B made 1.26 against 1.41 M records/s
+//     and took 0.83 against 0.72 us of CPU per record (2 vCPU EPYC, ten runs each in turn, 2026-11-30).
 //   - With one batch under way the publisher waits in the client's Publish, as a program does that has one record at a time, and as the
 //     peers are driven. By way of a future and a goroutine that takes it, two wake-ups more, a lone ack took 72 against 66 us and 64
 //     publishers made 197 against 223 k records/s (2 vCPU EPYC, 2026-11-30).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"felix/client"
@@ -102,89 +103,71 @@ func (s *clientStream) Publisher(ctx context.Context, spec PublisherSpec) (Publi
 	if err != nil {
 		return nil, err
 	}
-	p := &clientPublisher{
-		out: out, sink: spec.Sink, unacked: spec.Acks == AcksNone, lone: spec.Acks != AcksNone && spec.InFlight == 1,
-		flights: make(chan flight, spec.InFlight+1),
+	p := &clientPublisher{out: out, sink: spec.Sink, lone: spec.Acks != AcksNone && spec.InFlight == 1, flights: make([]flight, spec.InFlight)}
+	success := Acked
+	if spec.Acks == AcksNone {
+		success = Sent
 	}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for token := range p.flights {
+		f := &p.flights[token]
+		f.done = func(_ client.Ack, err error) {
+			if f.open.Swap(false) {
+				p.sink.Settle(token, outcomeOf(err, success), time.Now())
+			}
+		}
+	}
 	for _, key := range spec.Keys {
 		p.keys = append(p.keys, client.Key(key))
 	}
-	p.settling.Go(p.settle)
 	return p, nil
 }
 
-// A clientPublisher takes answers in the order of its publishes.
+// A clientPublisher takes answers where the client reads them.
 type clientPublisher struct {
 	out     *client.Publisher
 	sink    Sink
 	keys    []client.PublishOption
-	unacked bool
-	lone    bool // one at a time: Publish waits for the answer itself, as whoever has one record to publish does
-
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	flights  chan flight // capacity for every token and the mark of Flush, so that sending never blocks
-	settling sync.WaitGroup
+	lone    bool     // one at a time: Publish waits for the answer itself, as whoever has one record to publish does
+	flights []flight // by token
 }
 
-// A flight is a publish under way, or the mark of a Flush.
+// A flight is a publish under way.
 type flight struct {
-	token  int
-	future *client.Future
-	mark   chan struct{}
+	open atomic.Bool             // it has no outcome yet
+	done func(client.Ack, error) // gives it one, if it is open
 }
 
 // Publish is that of a Publisher.
 func (p *clientPublisher) Publish(ctx context.Context, token, key int, records [][]byte) {
+	f := &p.flights[token]
+	f.open.Store(true)
 	if p.lone {
-		err := p.publishNow(ctx, key, records)
-		p.sink.Settle(token, outcomeOf(err, Acked), time.Now())
+		f.done(p.publishNow(ctx, key, records))
 		return
 	}
-	var future *client.Future
 	switch {
 	case len(records) > 1 && key >= 0:
-		future = p.out.PublishBatchAsync(ctx, records, p.keys[key])
+		p.out.PublishBatchFunc(ctx, records, f.done, p.keys[key])
 	case len(records) > 1:
-		future = p.out.PublishBatchAsync(ctx, records)
+		p.out.PublishBatchFunc(ctx, records, f.done)
 	case key >= 0:
-		future = p.out.PublishAsync(ctx, records[0], p.keys[key])
+		p.out.PublishFunc(ctx, records[0], f.done, p.keys[key])
 	default:
-		future = p.out.PublishAsync(ctx, records[0])
+		p.out.PublishFunc(ctx, records[0], f.done)
 	}
-	if p.unacked {
-		_, err := future.Wait(ctx) // it has ended
-		p.sink.Settle(token, outcomeOf(err, Sent), time.Now())
-		return
-	}
-	p.flights <- flight{token: token, future: future}
 }
 
 // publishNow publishes and waits for the answer.
-func (p *clientPublisher) publishNow(ctx context.Context, key int, records [][]byte) (err error) {
+func (p *clientPublisher) publishNow(ctx context.Context, key int, records [][]byte) (client.Ack, error) {
 	switch {
 	case len(records) > 1 && key >= 0:
-		_, err = p.out.PublishBatch(ctx, records, p.keys[key])
+		return p.out.PublishBatch(ctx, records, p.keys[key])
 	case len(records) > 1:
-		_, err = p.out.PublishBatch(ctx, records)
+		return p.out.PublishBatch(ctx, records)
 	case key >= 0:
-		_, err = p.out.Publish(ctx, records[0], p.keys[key])
+		return p.out.Publish(ctx, records[0], p.keys[key])
 	default:
-		_, err = p.out.Publish(ctx, records[0])
-	}
-	return err
-}
-
-// settle waits for the answers, one after the other.
-func (p *clientPublisher) settle() {
-	for f := range p.flights {
-		if f.mark != nil {
-			close(f.mark)
-			continue
-		}
-		_, err := f.future.Wait(p.ctx)
-		p.sink.Settle(f.token, outcomeOf(err, Acked), time.Now())
+		return p.out.Publish(ctx, records[0])
 	}
 }
 
@@ -211,21 +194,15 @@ func (p *clientPublisher) Push(context.Context) {}
 func (p *clientPublisher) Flush(ctx context.Context) error {
 	err := p.out.Flush(ctx)
 	if err != nil {
-		p.cancel() // what has no answer is unknown
+		for i := range p.flights {
+			p.flights[i].done(client.Ack{}, client.ErrOutcomeUnknown) // if it has no answer
+		}
 	}
-	mark := make(chan struct{})
-	p.flights <- flight{mark: mark}
-	<-mark
 	return err
 }
 
-// Close is that of a Publisher.
-func (p *clientPublisher) Close() error {
-	p.cancel()
-	close(p.flights)
-	p.settling.Wait()
-	return nil
-}
+// Close is that of a Publisher: the client is shared and ends with the stream.
+func (p *clientPublisher) Close() error { return nil }
 
 // Subscribe is that of a Stream.
 func (s *clientStream) Subscribe(ctx context.Context, spec SubscriberSpec) (Subscriber, error) {
