@@ -104,15 +104,15 @@ func (s *clientStream) Publisher(ctx context.Context, spec PublisherSpec) (Publi
 		return nil, err
 	}
 	p := &clientPublisher{out: out, sink: spec.Sink, lone: spec.Acks != AcksNone && spec.InFlight == 1, flights: make([]flight, spec.InFlight)}
-	success := Acked
-	if spec.Acks == AcksNone {
-		success = Sent
-	}
 	for token := range p.flights {
 		f := &p.flights[token]
 		f.done = func(_ client.Ack, err error) {
-			if f.open.Swap(false) {
-				p.sink.Settle(token, outcomeOf(err, success), time.Now())
+			switch {
+			case !f.open.Swap(false):
+			case spec.Acks == AcksNone:
+				p.sink.Settle(token, outcomeOf(err, Sent), time.Time{})
+			default:
+				p.sink.Settle(token, outcomeOf(err, Acked), time.Now())
 			}
 		}
 	}

@@ -216,7 +216,7 @@ func (p *leanPublisher) Publish(ctx context.Context, token, key int, records [][
 		route.write(ctx)
 	}
 	if !acked {
-		p.spec.Sink.Settle(token, Outcome{Fate: Sent}, time.Now())
+		p.spec.Sink.Settle(token, Outcome{Fate: Sent}, time.Time{})
 	}
 }
 

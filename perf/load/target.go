@@ -73,7 +73,8 @@ type PublisherSpec struct {
 
 // A Sink takes outcomes. Its methods may be called from any goroutine and do not block for long.
 type Sink interface {
-	// Settle ends the batch of a token; at is when its answer was there. It is called once for each call of Publish.
+	// Settle ends the batch of a token; at is when its answer was there, and does not count where none is owed. It is called once for
+	// each call of Publish.
 	Settle(token int, outcome Outcome, at time.Time)
 }
 

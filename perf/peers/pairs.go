@@ -24,7 +24,6 @@ const (
 	notSharded    = "felix has one stream of 48 shards, NATS 48 streams"
 	notSyncedSoon = "felix syncs within 250 ms, nats-server by default every 2 minutes"
 	notTheBroker  = "the request goes through the server to a responder in the generator and back, which is two deliveries more; felix answers itself, and keeps the record"
-	notFuture     = "felix is asked through a future that a second goroutine waits for, NATS by a call that waits"
 )
 
 // pairs returns all of them, in the order of the promise.
@@ -86,10 +85,10 @@ func pairs() []pair {
 		"jetstream-sync-waiting-1KiB", "acked, each on disk, one in flight each", session.AckedPerSec, 5, 12, notSharded)
 
 	lone := load.Config{Scenario: load.Pub, Publishers: 1, Acks: load.AcksEach}
-	add(pair{mode: request, config: lone}, "lone-request", "one at a time, answered", session.AckP50, 1, 0, notTheBroker, notFuture)
-	add(pair{mode: memory, config: lone}, "lone-jetstream-memory", "one at a time, acked, in memory", session.AckP50, 1, 0, notSharded, notFuture)
+	add(pair{mode: request, config: lone}, "lone-request", "one at a time, answered", session.AckP50, 1, 0, notTheBroker)
+	add(pair{mode: memory, config: lone}, "lone-jetstream-memory", "one at a time, acked, in memory", session.AckP50, 1, 0, notSharded)
 	lone.Durability = load.OnCommit
-	add(pair{mode: file, syncAlways: true, config: lone}, "lone-jetstream-sync", "one at a time, acked, on disk", session.AckP50, 1, 0, notSharded, notFuture)
+	add(pair{mode: file, syncAlways: true, config: lone}, "lone-jetstream-sync", "one at a time, acked, on disk", session.AckP50, 1, 0, notSharded)
 
 	for _, n := range []int{10, 50} {
 		for _, s := range []shape{batched, large} {

@@ -91,7 +91,7 @@ func (p *corePublisher) Publish(_ context.Context, token, key int, records [][]b
 			return
 		}
 	}
-	p.sink.Settle(token, load.Outcome{Fate: load.Sent}, time.Now())
+	p.sink.Settle(token, load.Outcome{Fate: load.Sent}, time.Time{})
 }
 
 // A flushedPublisher takes the server's answer to a ping behind a batch as the answer to it: the server has read the batch and queued it for
