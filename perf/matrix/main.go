@@ -139,11 +139,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	} else if s, err = measure(ctx, &o, progress); err != nil {
 		return err
 	}
+	tables := s.Tables()[:min(2, len(s.Tables()))] // what is lost and what is missed
 	if o.against != "" {
-		_, err := io.WriteString(out, s.AgainstTable(before, o.against).Markdown())
-		return err
+		tables = s.AgainstTables(before, o.against)
 	}
-	for _, t := range s.Tables()[:min(2, len(s.Tables()))] { // what is lost and what is missed
+	for _, t := range tables {
 		if _, err := io.WriteString(out, t.Markdown()); err != nil {
 			return err
 		}

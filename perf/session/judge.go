@@ -280,44 +280,59 @@ func (b *book) S() float64 { return b.known(b.cells.Ceilings.S()) }
 func (b *book) D() float64 { return b.known(b.cells.Ceilings.D()) }
 func (b *book) Z() float64 { return b.known(b.cells.Ceilings.Z()) }
 
+// A Share is what part of a ceiling a load reached. Of rates it is better when it is larger, of E and D when it is smaller.
+type Share struct {
+	Value float64
+	Of    string // the ceiling
+}
+
 // CeilingOf says what share of its ceiling a load on felix reached, such as "0.62 L" or "1.1 E": "-" when no ceiling has its shape
-// or none was measured. Shares of rates are better when they are larger, those of E and D when they are smaller.
+// or none was measured.
 func (c *Ceilings) CeilingOf(r *load.Report) string {
-	L, E, S, D, Z := c.L(), c.E(), c.S(), c.D(), c.Z()
-	share := func(value, ceiling float64, name string) string {
-		if !(ceiling > 0) || !(value > 0) {
-			return "-"
+	share, ok := c.Share(r)
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %s", share.Value, share.Of)
+}
+
+// Share is the share of the nearest of the ceilings that a load on felix can have. It is false when no ceiling has its shape or none was
+// measured.
+func (c *Ceilings) Share(r *load.Report) (nearest Share, ok bool) {
+	for _, s := range c.shares(r) {
+		if s.Value > nearest.Value {
+			nearest = s
 		}
-		return fmt.Sprintf("%.2f %s", value/ceiling, name)
+	}
+	return nearest, nearest.Value > 0
+}
+
+// shares are those of every ceiling that has the shape of a load on felix and was measured.
+func (c *Ceilings) shares(r *load.Report) (all []Share) {
+	E, D := c.E(), c.D()
+	consider := func(value, ceiling float64, name string) {
+		if ceiling > 0 && value > 0 {
+			all = append(all, Share{value / ceiling, name})
+		}
 	}
 	k := &r.Config
-	durable := k.Durability == load.OnCommit
 	switch {
 	case Void(r) != "":
-		return "-"
 	case k.Rate > 0: // an open loop does what it is told
-		return "-"
-	case k.Acks == load.AcksEach && r.Ack != nil && durable:
-		if !(D > 0) {
-			return "-"
+	case k.Acks == load.AcksEach && r.Ack != nil && k.Durability == load.OnCommit:
+		if E > 0 && D > 0 {
+			consider(r.Ack.P50, E+D, "(E+D)")
 		}
-		return share(r.Ack.P50, E+D, "(E+D)")
 	case k.Acks == load.AcksEach && r.Ack != nil:
-		return share(r.Ack.P50, E, "E")
-	}
-	// Of several ceilings the one that is nearest.
-	best, nearest := "-", 0.0
-	consider := func(value, ceiling float64, name string) {
-		if ceiling > 0 && value/ceiling > nearest {
-			best, nearest = share(value, ceiling, name), value/ceiling
+		consider(r.Ack.P50, E, "E")
+	default:
+		consider(r.PayloadMBPerSec, c.S(), "S")
+		if r.Scenario == load.Pub && k.Batch == 1 {
+			consider(r.AckedPerSec, c.L(), "L")
+		}
+		if r.Scenario == load.Pub && k.Durability != load.Memory {
+			consider(r.PayloadMBPerSec, c.Z(), "Z")
 		}
 	}
-	consider(r.PayloadMBPerSec, S, "S")
-	if r.Scenario == load.Pub && k.Batch == 1 {
-		consider(r.AckedPerSec, L, "L")
-	}
-	if r.Scenario == load.Pub && k.Durability != load.Memory {
-		consider(r.PayloadMBPerSec, Z, "Z")
-	}
-	return best
+	return all
 }

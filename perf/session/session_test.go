@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -244,19 +243,6 @@ func TestFigures(t *testing.T) {
 	if _, ok := Spread(r, AckP50); ok {
 		t.Error("a spread of what was not measured")
 	}
-}
-
-func TestAgainst(t *testing.T) {
-	now, before := fixed(), fixed()
-	drifts, alone := now.Against(before)
-	if len(alone) != 0 || slices.ContainsFunc(drifts, func(d Drift) bool { return !d.Within() || d.Change() != 0 }) || len(drifts) != 7+2*4 {
-		t.Errorf("a session against itself: %+v %v", drifts, alone)
-	}
-	now.Cells.Cells[0].Report.AckedPerSec *= 1.2
-	now.Cells.Cells[5].Report.DeliveredPerSec = ptr(*now.Cells.Cells[5].Report.DeliveredPerSec * 0.7)
-	now.Peers.Pairs[0].Felix.AckedPerSec *= 1.05
-	before.Cells.Cells = slices.Delete(before.Cells.Cells, 1, 2)
-	golden(t, "against.md", now.AgainstTable(before, "perf/results/before").Markdown())
 }
 
 func ptr[T any](v T) *T { return &v }
