@@ -11,7 +11,9 @@
 //	nats-server (TLS on loopback, JetStream in a temporary directory) <- nats.go  <- perf/load
 //	felixd      (TLS on loopback, log in a temporary directory)       <- client   <- perf/load
 //
-// Each run starts its broker and ends it, A B B A, after one run of each side that does not count. Windows, schedules, clocks, counts
+// Each run starts its broker and ends it. Round 0, which does not count, runs both sides of every pair, and so do the rounds after it, felix first in
+// odd ones and NATS first in even ones: A B B A. In rounds the runs of a pair are spread over all the time that the command takes, so that
+// its medians are over all phases of a machine that changes its speed. The result is written after each round. Windows, schedules, clocks, counts
 // and the rules by which a run is void are those of perf/load on both sides: only the Target differs (target.go).
 //
 // # How NATS is used
@@ -30,7 +32,9 @@
 //
 // A subscriber that reads holds at most 64 Ki records that were not taken; then nats.go keeps up to 256 MiB for it, and what comes beyond is
 // lost, which makes the run void. A void run is made again, three times in a pair and side; then the void run stands, and
-// the pair says so. A server that is not ready within a minute, or does not end within 20 s, is an error.
+// the pair says so. A server that is not ready within a minute, or does not end within 20 s, is an error, as is any
+// run that fails. It ends its pair, not the command: the pair has no part in the rounds that follow and keeps what it has, the result says
+// why, and the command ends with an error that names it after all else was made.
 //
-// Start reading at run in main.go and pairs in pairs.go.
+// Start reading at run in main.go, pairs in pairs.go and measure in rounds.go.
 package main

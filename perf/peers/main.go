@@ -13,7 +13,6 @@ import (
 
 	"felix/perf/load"
 	"felix/perf/session"
-	"felix/perf/stats"
 )
 
 func main() { load.Main("peers", run) }
@@ -31,7 +30,6 @@ type options struct {
 
 const (
 	maxRounds      = 200
-	maxVoids       = 3 // runs of a pair's side that are made again
 	maxConnections = 1024
 )
 
@@ -40,7 +38,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.SetOutput(out)
 	names := flags.String("pairs", "", "pairs to run, a regular expression on their names; empty means all")
 	list := flags.Bool("list", false, "names the pairs")
-	flags.IntVar(&o.rounds, "rounds", 5, "runs of each side that count, after one that does not")
+	flags.IntVar(&o.rounds, "rounds", 5, "rounds that count, with a run of each side of every pair, after one that does not")
 	flags.DurationVar(&o.duration, "duration", 2*time.Second, "measured time of a run")
 	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it")
 	flags.StringVar(&o.dir, "o", "", "directory that gets peers.json, peers.md and the report of every run, from perf/peers if it is relative; empty means none")
@@ -104,24 +102,17 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	result := session.Peers{
-		Machine: load.ThisMachine(), Command: o.command, Peer: "nats-server " + programs.version, Rounds: o.rounds, Setup: setup(o),
+		Machine: load.ThisMachine(), Command: o.command, Peer: "nats-server " + programs.version, Setup: setup(o),
 	}
 	if commit := session.Commit(ctx, o.felix); commit != "" {
 		result.Machine.Commit = commit
 	}
-	for i, p := range o.pairs {
-		fmt.Fprintf(progress, "pair %d of %d: %s\n", i+1, len(o.pairs), p.Name)
-		measured, err := o.measure(ctx, p, programs.oneRun, progress)
-		if err != nil {
-			return err
-		}
-		result.Pairs = append(result.Pairs, measured)
-		if err := o.write(&result); err != nil { // after each pair, so that a run that is cut short leaves what there is
-			return err
-		}
+	failed := o.measure(ctx, &result, programs.oneRun, progress)
+	if failed != nil && (ctx.Err() != nil || len(result.Notes) == 0) {
+		return failed
 	}
 	_, err = io.WriteString(out, session.Session{Peers: &result}.Markdown(nil))
-	return err
+	return errors.Join(failed, err)
 }
 
 // setup says how the sides are set up, in all pairs.
@@ -148,45 +139,6 @@ func (o options) write(result *session.Peers) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(o.dir, "peers.md"), []byte(session.Session{Peers: result}.Markdown(nil)), 0o644)
-}
-
-// runner makes one run of a pair on a side.
-type runner func(ctx context.Context, o options, p pair, peer bool) (*load.Report, error)
-
-// measure makes all runs of a pair, in turn.
-func (o options) measure(ctx context.Context, p pair, once runner, progress io.Writer) (session.Pair, error) {
-	var of [2][]*load.Report
-	var voids [2]int
-	order := append([]bool{false, true}, stats.Interleave(o.rounds)...) // the first of each does not count
-	for _, peer := range order {
-		side, name := 0, "felix"
-		if peer {
-			side, name = 1, "nats"
-		}
-		for {
-			report, err := once(ctx, o, p, peer)
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				return p.Pair, fmt.Errorf("pair %s, %s: %w", p.Name, name, err)
-			}
-			if err := o.keep(p.Name, name, len(of[side])+voids[side], report); err != nil {
-				return p.Pair, err
-			}
-			value, _ := p.Figure.Of(&report.Figures)
-			fmt.Fprintf(progress, "  %-5s %s %.0f\n", name, p.Figure, value)
-			if report.Void && voids[side] < maxVoids {
-				voids[side]++
-				fmt.Fprintf(progress, "  %-5s void, once more: %s\n", name, session.Void(report))
-				continue
-			}
-			of[side] = append(of[side], report)
-			break
-		}
-	}
-	p.Felix, p.Peer = load.Join(of[0]...), load.Join(of[1]...)
-	return p.Pair, nil
 }
 
 // keep leaves the report of a run in the results directory.

@@ -61,46 +61,6 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestMeasure wants A B, then A B B A ..., the first of each left out, and void runs made again.
-func TestMeasure(t *testing.T) {
-	o := options{rounds: 2, dir: t.TempDir()}
-	p := pairs()[0]
-	order := ""
-	fake := func(void func(n int) bool) runner {
-		order = ""
-		return func(_ context.Context, _ options, _ pair, peer bool) (*load.Report, error) {
-			r := &load.Report{Runs: []load.RunReport{{}}}
-			f := &r.Runs[0].Figures
-			f.AckedPerSec = 200
-			name := "A"
-			if peer {
-				name, f.AckedPerSec = "B", 100
-			}
-			order += name
-			if f.Void = void(len(order)); f.Void {
-				r.Void, r.Runs[0].VoidReasons = true, []string{"a lie"}
-			}
-			r.Figures = *f
-			return r, nil
-		}
-	}
-	got, err := o.measure(t.Context(), p, fake(func(int) bool { return false }), new(strings.Builder))
-	if ratio, ok := got.Ratio(); err != nil || order != "ABABBA" || !ok || ratio != 2 || len(session.Counted(got.Felix)) != 2 || len(got.Peer.Runs) != 3 {
-		t.Errorf("%s %v %v", order, ratio, err)
-	}
-	if files, _ := filepath.Glob(filepath.Join(o.dir, session.RawDir, "pair-*.json")); len(files) != 6 {
-		t.Errorf("raw reports: %v", files)
-	}
-	got, err = o.measure(t.Context(), p, fake(func(n int) bool { return n == 4 }), new(strings.Builder))
-	if err != nil || order != "ABABBBA" || got.Standing() == session.PeerVoid {
-		t.Errorf("%s %v", order, err)
-	}
-	got, err = o.measure(t.Context(), p, fake(func(n int) bool { return n > 3 }), new(strings.Builder))
-	if err != nil || got.Standing() != session.FelixVoid || len(order) != 6+2*maxVoids {
-		t.Errorf("%s %s %v", order, got.Standing(), err)
-	}
-}
-
 func TestParseStat(t *testing.T) {
 	line := "77 (a (b) c) S 1 77 77 0 -1 4194560 500 0 0 0 250 50 0 0 20 0 9 0 4242 1000000 300 18446744073709551615 1 1"
 	c, err := parseStat(line, 4096)

@@ -125,13 +125,13 @@ func MachineTable(m load.Machine, command, disk string) Table {
 // Table shows the ceilings with what their samples differ by.
 func (c *Ceilings) Table() Table {
 	t := Table{
-		Title: "Ceilings", Intro: "What this machine does without a broker, sampled before, between and after the cells; medians. " +
+		Title: "Ceilings", Intro: "What this machine does without a broker, sampled again and again between the cells; medians. " +
 			"Shares and targets are of L, E and S with two processes on the same CPUs, as broker and generator are in the cells. In one process nobody else is woken " +
 			"for a packet, which an echo shows most: the difference is what a second process costs, with or without a broker.",
 		Header: []string{"", "what it is", "median", "samples"},
 	}
 	if c.inOneOnly() {
-		t.Intro = "What this machine does without a broker, sampled before, between and after the cells; medians. " +
+		t.Intro = "What this machine does without a broker, sampled again and again between the cells; medians. " +
 			"This session took L, E and S in one process only, and shares and targets are of these; the cells had two, which a lone publish pays for."
 	}
 	for _, r := range []struct {
@@ -276,8 +276,9 @@ func part(l *load.Latency) [2]string {
 func (p *Peers) Table() Table {
 	t := Table{
 		Title:  "felix and " + p.Peer,
-		Intro:  fmt.Sprintf("One promise per row, both sides in turn (A B B A), a fresh process per run, medians of %d runs after one that does not count. Rows that felix loses first. A ratio above 1 is in favour of felix, of times as well; in brackets its 95 %% interval.", p.Rounds),
+		Intro:  fmt.Sprintf("One promise per row, both sides in turn (A B B A), a fresh process per run, medians of %d rounds after one that does not count. Rows that felix loses first. A ratio above 1 is in favour of felix, of times as well; in brackets its 95 %% interval.", p.Rounds),
 		Header: []string{"pair", "promise", "figure", "felix", "peer", "ratio", "felix is", "target", "verdict", "ack p99 us, felix / peer", "broker us/record, felix / peer"},
+		Notes:  slices.Clone(p.Notes),
 	}
 	for _, pair := range p.Sorted() {
 		felix, peer, _ := pair.Values()

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -46,5 +47,17 @@ func TestSorted(t *testing.T) {
 	}
 	if want := "core-256B-1 lone-jetstream-memory jetstream-memory-256B-1 lone-request fanout10-4KiB-64 "; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestGivenUp wants a reader to see which pairs were given up.
+func TestGivenUp(t *testing.T) {
+	s := fixed()
+	s.Peers.Notes = []string{"pair lone-x was given up in round 3: nats: it did not start"}
+	text, err := s.Readme("dir")
+	for name, text := range map[string]string{"report": s.Markdown(nil), "readme": text, "table": s.Peers.Table().Markdown()} {
+		if err != nil || strings.Count(text, s.Peers.Notes[0]) != 1 {
+			t.Errorf("%s, %v: %s", name, err, text)
+		}
 	}
 }

@@ -47,6 +47,9 @@ func (s Session) Readme(dir string) (string, error) {
 	fmt.Fprintf(&b, "with fresh processes, TLS on both sides, in turn. Felix is behind in %d of %d rows; they come first. What is not equal in a row, every run and the\n", lost, len(t.Rows))
 	fmt.Fprintf(&b, "charts are in `%s`; `go run ./perf/matrix` measures all of it again.\n\n", dir)
 	b.WriteString(t.rows())
+	for _, note := range s.Peers.Notes {
+		fmt.Fprintf(&b, "\n%s.\n", strings.TrimSuffix(note, "."))
+	}
 	if !ceilings.empty() {
 		in := ""
 		if ceilings.inOneOnly() {

@@ -100,8 +100,9 @@ type Peers struct {
 	Command string       `json:"command"`
 	Peer    string       `json:"peer"` // name and version
 	Setup   []string     `json:"setup"`
-	Rounds  int          `json:"rounds"`
-	Pairs   []Pair       `json:"pairs"`
+	Rounds  int          `json:"rounds"` // that were made and count
+	Pairs   []Pair       `json:"pairs"`  // that have a run of both sides that counts
+	Notes   []string     `json:"notes"`  // pairs that were given up, and why
 }
 
 // A Figure is a number of a report by its place in the JSON.
