@@ -1,23 +1,33 @@
 // Matrix makes a measuring session: every cell of the tables on fresh brokers, the ceilings of the same minutes, and NATS beside felix.
 //
 //	go run ./perf/matrix                                         all of it, about 40 minutes on two CPUs; it says so when it begins
-//	go run ./perf/matrix -against perf/results/2026-11-30-0123456   the same, then the medians of both beside each other
+//	go run ./perf/matrix -against perf/results/2026-11-30-0123456   the same, then both beside each other, in medians and in shares of the ceilings
 //	go run ./perf/matrix -cells '^lone|^memory' -peers=false -runs 10 -duration 5s
 //	go run ./perf/matrix -brief -cells '^memory-256B-64$' -peers=false -o /tmp/out
 //	go run ./perf/matrix -read DIR -against OTHER                prints an old session again; measures nothing
 //	go run ./perf/matrix -readme DIR                             puts the table of a session into README.md
 //
 // It leaves perf/results/DATE-COMMIT with everything that package session names: JSON, raw reports, charts, report.md and report.html, which is
-// one file with the charts in it. The report is written again after each cell, so that a session that is cut short leaves what there is.
+// one file with the charts in it. The report is written again after each round, and when a round is cut short, with the cells that have a run that counts.
 //
 // # Order of a session
 //
-//	build all of it -> ceilings -> cells, first half -> ceilings -> cells, second half -> ceilings -> idle -> perf/peers -> report
+//	build all of it -> round 0 -> rounds 1 to -runs -> idle -> perf/peers, in rounds likewise -> report
 //
-// A cell is -runs runs that count, five unless said otherwise, after one that does not, each with a felixd of its own with empty data, one after the
-// other; they are not interleaved with those of other cells, but for cells that are compared with another (cell.against): these
-// two run A B, then A B B A. For two revisions take perf/compare.
-// A void run is made again, at most maxVoids times in a cell; then it stands and the cell is void.
+//	round:  ceilings, once (not in round 0) -> cell, cell, cell against cell, cell ... in the order of the tables
+//
+// Each run has a felixd of its own with empty data. A round has one run of every cell; round 0 does not count. CPUs of a shared host change
+// their speed by 20 to 40 % for minutes at a time (2026-11): five runs of a cell one after the other fall into one such phase, and
+// medians of two sessions on one commit were apart by more than 10 %. In rounds the runs of a cell, and the samples of the ceilings, are spread
+// over the whole session, and each median is over the same phases. What it costs: the spread of a cell now holds these phases as well.
+//
+// Cells that are compared with another (cell.against) run A B in round 0; then the pairs of A B B A ... are spread evenly over the rounds, a pair
+// back to back, so that both sides of it see the same phase: ten pairs in five rounds are A B B A in each. Where they do not divide, some rounds have
+// one more. For two revisions take perf/compare.
+//
+// A void run is made again at once, at most maxVoids times in a cell and session; then it stands and the cell is void. A run that fails ends the
+// session, but for a pair of perf/peers, which is left out of the rounds that follow; then the command ends with an error after all else.
+// With -brief there is round 1 alone, and it counts.
 //
 // # Cells that are compared
 //
@@ -40,5 +50,5 @@
 //     broker and generator here are compared with, and in one process, which says what the second process costs.
 //   - fio is asked when it is installed, with psync and fdatasync into blocks that were written before, as the log writes.
 //
-// Start reading at run in main.go, then measure.go.
+// Start reading at run in main.go, then rounds.go and measure.go.
 package main

@@ -48,7 +48,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.SetOutput(out)
 	names := flags.String("cells", "", "cells to run, a regular expression on their names; empty means all")
 	list := flags.Bool("list", false, "names the cells")
-	flags.IntVar(&o.runs, "runs", 5, "runs of a cell that count, each on a fresh broker, after one that does not")
+	flags.IntVar(&o.runs, "runs", 5, "rounds that count, with a run of every cell on a fresh broker in each, after one that does not")
 	flags.DurationVar(&o.duration, "duration", 2*time.Second, "measured time of a run")
 	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it")
 	flags.BoolVar(&o.brief, "brief", false, "one run of a moment per cell, to see that everything works")
@@ -136,7 +136,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		if err := render(o.read, s); err != nil {
 			return err
 		}
-	} else if s, err = measure(ctx, &o, progress); err != nil {
+	} else if s, err = measure(ctx, &o, progress); err != nil && s.Cells == nil {
 		return err
 	}
 	tables := s.Tables()[:min(2, len(s.Tables()))] // what is lost and what is missed
@@ -144,14 +144,14 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		tables = s.AgainstTables(before, o.against)
 	}
 	for _, t := range tables {
-		if _, err := io.WriteString(out, t.Markdown()); err != nil {
-			return err
+		if _, failed := io.WriteString(out, t.Markdown()); failed != nil {
+			return errors.Join(err, failed)
 		}
 	}
-	return nil
+	return err // of pairs that were given up
 }
 
-// measure makes a session.
+// measure makes a session. When pairs were given up, there is an error and the session without them; otherwise one of both.
 func measure(ctx context.Context, o *options, progress io.Writer) (s session.Session, err error) {
 	root, err := session.ModuleRoot(ctx)
 	if err != nil {
@@ -168,15 +168,16 @@ func measure(ctx context.Context, o *options, progress io.Writer) (s session.Ses
 	}
 	defer os.RemoveAll(work)
 	b := &bench{options: *o, root: root, work: work, progress: progress}
-	b.once = b.oneRun
+	b.once, b.sample = b.oneRun, b.ceilings
 	if err := b.build(ctx); err != nil {
 		return s, err
 	}
-	if err := b.do(ctx); err != nil {
+	err = b.do(ctx)
+	if err != nil && (b.session.Peers == nil || ctx.Err() != nil) {
 		return s, err
 	}
 	fmt.Fprintf(progress, "the session is in %s; %s is the page\n", o.dir, filepath.Join(o.dir, session.PageFile))
-	return b.session, nil
+	return b.session, err
 }
 
 // maxSessions is how many sessions of a day and commit find a name.

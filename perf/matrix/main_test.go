@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -101,95 +100,6 @@ func TestParseFio(t *testing.T) {
 		if _, err := parseFio([]byte(bad)); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
-	}
-}
-
-// TestCell wants the first run left out and void ones made again, but not for ever.
-func TestCell(t *testing.T) {
-	made := 0
-	b := &bench{progress: new(strings.Builder)}
-	b.runs, b.dir = 2, t.TempDir()
-	void := func(int) bool { return false }
-	b.once = func(context.Context, cell) (*load.Report, error) {
-		made++
-		r := &load.Report{Runs: []load.RunReport{{}}}
-		r.Runs[0].AckedPerSec = float64(100 * made)
-		if void(made) {
-			r.Void, r.Runs[0].Void, r.Runs[0].VoidReasons = true, true, []string{"a lie"}
-		}
-		return r, nil
-	}
-	c := cells()[0]
-	one := func() (*load.Report, error) {
-		reports, err := b.cell(t.Context(), c)
-		if err != nil {
-			return nil, err
-		}
-		return reports[0], nil
-	}
-	report, err := one()
-	if err != nil || made != 3 || report.AckedPerSec != 250 || len(report.Runs) != 3 {
-		t.Errorf("%d runs, %v %v", made, report.AckedPerSec, err)
-	}
-	if files, _ := filepath.Glob(filepath.Join(b.dir, session.RawDir, "cell-"+c.Name+"-*.json")); len(files) != 3 {
-		t.Errorf("raw reports: %v", files)
-	}
-	made, void = 0, func(n int) bool { return n == 2 }
-	if report, err := one(); err != nil || made != 4 || session.Void(report) != "" {
-		t.Errorf("one void run: %d runs, %v", made, err)
-	}
-	made, void = 0, func(int) bool { return true }
-	if report, err := one(); err != nil || made != 3+maxVoids || session.Void(report) != "a lie" {
-		t.Errorf("void for ever: %d runs, %v", made, err)
-	}
-	made, void = 0, func(int) bool { return false }
-	second := cells()[1]
-	second.pairs = minPairs
-	if reports, err := b.cell(t.Context(), c, second); err != nil || made != 2+2*minPairs || len(reports) != 2 || reports[0].Config.Runs != minPairs || len(reports[1].Runs) != 1+minPairs {
-		t.Errorf("two in turn: %d runs, %d reports, %v", made, len(reports), err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := b.cell(ctx, c); err == nil {
-		t.Error("went on after the end of the context")
-	}
-}
-
-// TestTurns wants every cell once, pairs together, and the readers that stall in as many pairs as their target asks for.
-func TestTurns(t *testing.T) {
-	b := &bench{options: options{runs: 5, cells: cells()}}
-	seen := map[string]bool{}
-	for _, turn := range turns(b.cells) {
-		order := b.order(turn)
-		for i, c := range turn {
-			if seen[c.Name] {
-				t.Errorf("%s runs twice", c.Name)
-			}
-			seen[c.Name] = true
-			runs := 0
-			for _, j := range order {
-				if i == j {
-					runs++
-				}
-			}
-			if want := 1 + max(b.runs, turn[len(turn)-1].pairs); runs != want {
-				t.Errorf("%s has %d runs, want %d", c.Name, runs, want)
-			}
-			if c.against != "" && (i != 1 || turn[0].Name != c.against) {
-				t.Errorf("%s does not run in turn with %s", c.Name, c.against)
-			}
-		}
-	}
-	if len(seen) != len(b.cells) {
-		t.Errorf("%d of %d cells run", len(seen), len(b.cells))
-	}
-	alone := turns(slices.DeleteFunc(cells(), func(c cell) bool { return !c.jumbo }))
-	if len(alone) != 3 || len(alone[0]) != 1 {
-		t.Errorf("cells whose others are left out: %v", alone)
-	}
-	b.brief = true
-	if got := b.order(make([]cell, 2)); !slices.Equal(got, []int{0, 1}) {
-		t.Errorf("brief: %v", got)
 	}
 }
 

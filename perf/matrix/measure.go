@@ -2,28 +2,25 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"felix/perf/ceiling"
 	"felix/perf/load"
 	"felix/perf/session"
-	"felix/perf/stats"
 )
-
-// maxVoids is how many runs of a cell are made again because they are void.
-const maxVoids = 2
 
 // A bench is where a session is made.
 type bench struct {
@@ -36,6 +33,8 @@ type bench struct {
 	peerPairs    int // of perf/peers
 	progress     io.Writer
 	once         func(ctx context.Context, c cell) (*load.Report, error) // a run on a fresh broker
+	sample       func(ctx context.Context, c *session.Ceilings) error    // adds a sample of each ceiling
+	taken        map[string]*taken                                       // runs by cell; an entry for each cell of the session at most
 	session      session.Session
 }
 
@@ -87,20 +86,23 @@ const (
 
 // estimate is how long the session takes, about, when no run is void.
 func (b *bench) estimate() (total time.Duration, runs int) {
-	for _, turn := range turns(b.cells) {
-		for _, i := range b.order(turn) {
-			total += max(b.warmup, b.settleOf(turn[i])) + b.duration + perRun
-			runs++
+	probes, _ := b.probeTimes()
+	sample := perCeilings + 2*2*probes*5/4 // two forms of two probes with their warm-up
+	first, last := b.rounds()
+	for round := first; round <= last; round++ {
+		if round > 0 {
+			total += sample
+		}
+		for _, turn := range turns(b.cells) {
+			for _, i := range b.order(turn, round) {
+				total += max(b.warmup, b.settleOf(turn[i])) + b.duration + perRun
+				runs++
+			}
 		}
 	}
-	samples, rounds := ceilingSamples, b.runs
-	if b.brief {
-		samples, rounds = 1, 1
-	}
-	probes, _ := b.probeTimes()
-	total += time.Duration(samples)*(perCeilings+2*2*probes*5/4) + perIdle // two forms of two probes with their warm-up
+	total += perIdle
 	if b.peers {
-		n := 2 * (rounds + 1) * b.peerPairs
+		n := 2 * (last + 1) * b.peerPairs // its round 0 is there in a brief session as well
 		total += time.Duration(n) * (b.warmup + b.duration + perRun)
 		runs += n
 	}
@@ -115,13 +117,11 @@ func (b *bench) settleOf(c cell) time.Duration {
 	return c.settle
 }
 
-// ceilingSamples is how often the ceilings are taken: before, between and after the cells.
-const ceilingSamples = 3
-
 // do makes the whole session and leaves it in o.dir.
 func (b *bench) do(ctx context.Context) error {
 	total, runs := b.estimate()
-	fmt.Fprintf(b.progress, "%d cells and %d pairs, %d runs: about %.0f minutes\n", len(b.cells), b.peerPairs, runs, math.Ceil(total.Minutes()))
+	_, rounds := b.rounds()
+	fmt.Fprintf(b.progress, "%d cells and %d pairs in %d rounds, %d runs: about %.0f minutes\n", len(b.cells), b.peerPairs, rounds, runs, math.Ceil(total.Minutes()))
 	cells := &session.Cells{Machine: load.ThisMachine(), Command: b.command, Disk: diskOf(b.work)}
 	if commit := session.Commit(ctx, b.root); commit != "" {
 		cells.Machine.Commit = commit
@@ -130,29 +130,8 @@ func (b *bench) do(ctx context.Context) error {
 	if b.brief {
 		cells.Notes = append(cells.Notes, "brief: every run is too short to say anything")
 	}
-	if err := b.ceilings(ctx, &cells.Ceilings); err != nil {
+	if err := b.allRounds(ctx); err != nil {
 		return err
-	}
-	all := turns(b.cells)
-	for i, turn := range all {
-		if i == (len(all)+1)/2 && !b.brief {
-			if err := b.ceilings(ctx, &cells.Ceilings); err != nil {
-				return err
-			}
-		}
-		fmt.Fprintf(b.progress, "cell %d of %d: %s\n", i+1, len(all), names(turn))
-		reports, err := b.cell(ctx, turn...)
-		if err != nil {
-			return err
-		}
-		if err := b.add(reports, turn...); err != nil {
-			return err
-		}
-	}
-	if !b.brief {
-		if err := b.ceilings(ctx, &cells.Ceilings); err != nil {
-			return err
-		}
 	}
 	var err error
 	if cells.Idle, err = b.idle(ctx); err != nil {
@@ -161,18 +140,7 @@ func (b *bench) do(ctx context.Context) error {
 	if err := b.write(); err != nil || !b.peers {
 		return err
 	}
-	if err := b.runPeers(ctx); err != nil {
-		return err
-	}
-	return b.write()
-}
-
-// names are those of cells that run together, for people.
-func names(turn []cell) string {
-	if len(turn) > 1 {
-		return turn[0].Name + " and " + turn[1].Name + " in turn"
-	}
-	return turn[0].Name
+	return errors.Join(b.runPeers(ctx), b.write())
 }
 
 // write leaves what there is in the results directory, charts and page included.
@@ -181,77 +149,6 @@ func (b *bench) write() error {
 		return err
 	}
 	return render(b.dir, b.session)
-}
-
-// add takes the reports of cells into the session, at their places in the tables, and writes it.
-func (b *bench) add(reports []*load.Report, of ...cell) error {
-	cells := b.session.Cells
-	for i, c := range of {
-		cells.Cells = append(cells.Cells, session.Cell{Name: c.Name, Group: c.group, Figure: c.figure, Report: reports[i], Against: c.against})
-		cells.Machine.SocketBytes = max(cells.Machine.SocketBytes, reports[i].Machine.SocketBytes)
-	}
-	place := func(c session.Cell) int {
-		return slices.IndexFunc(b.cells, func(o cell) bool { return o.Name == c.Name })
-	}
-	slices.SortStableFunc(cells.Cells, func(x, y session.Cell) int { return cmp.Compare(place(x), place(y)) })
-	return b.write()
-}
-
-// order is which of the cells runs when: the first run of each does not count, and two are A B, then A B B A.
-func (b *bench) order(turn []cell) []int {
-	switch {
-	case b.brief && len(turn) == 2:
-		return []int{0, 1}
-	case b.brief:
-		return []int{0}
-	case len(turn) == 1:
-		return make([]int, b.runs+1)
-	}
-	order := []int{0, 1}
-	for _, second := range stats.Interleave(max(b.runs, turn[1].pairs)) {
-		i := 0
-		if second {
-			i = 1
-		}
-		order = append(order, i)
-	}
-	return order
-}
-
-// cell makes all runs of a cell, or of two in turn, and returns a report of each.
-func (b *bench) cell(ctx context.Context, of ...cell) ([]*load.Report, error) {
-	reports := make([][]*load.Report, len(of))
-	voids := make([]int, len(of))
-	for _, i := range b.order(of) {
-		c := of[i]
-		for {
-			report, err := b.once(ctx, c)
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				return nil, fmt.Errorf("cell %s: %w", c.Name, err)
-			}
-			file := fmt.Sprintf("cell-%s-%d.json", c.Name, len(reports[i])+voids[i])
-			if err := session.WriteJSON(filepath.Join(b.dir, session.RawDir, file), report); err != nil {
-				return nil, err
-			}
-			value, _ := c.figure.Of(&report.Figures)
-			fmt.Fprintf(b.progress, "  %s %s\n", c.figure, session.Number(value))
-			if report.Void && voids[i] < maxVoids && !b.brief {
-				voids[i]++
-				fmt.Fprintf(b.progress, "  void, once more: %s\n", session.Void(report))
-				continue
-			}
-			reports[i] = append(reports[i], report)
-			break
-		}
-	}
-	var joined []*load.Report
-	for _, r := range reports {
-		joined = append(joined, load.Join(r...))
-	}
-	return joined, nil
 }
 
 // oneRun makes a run of a cell on a fresh broker.
@@ -326,7 +223,6 @@ func (b *bench) probeTimes() (long time.Duration, rounds int) {
 
 // ceilings adds a sample of each.
 func (b *bench) ceilings(ctx context.Context, c *session.Ceilings) error {
-	fmt.Fprintln(b.progress, "ceilings")
 	long, rounds := b.probeTimes()
 	disk := ceiling.DiskConfig{Dir: b.work}
 	if b.brief {
@@ -402,25 +298,37 @@ func (b *bench) idle(ctx context.Context) (idle *session.Idle, err error) {
 	return &session.Idle{CPUPercent: cores * 100, RSSMB: usage[load.RSSBytes] / 1e6}, err
 }
 
-// runPeers runs perf/peers, which leaves its part in the results directory.
+// runPeers runs perf/peers, which leaves its part in the results directory. What it left before it failed is taken all the same.
 func (b *bench) runPeers(ctx context.Context) error {
 	fmt.Fprintln(b.progress, "peers")
 	dir, err := filepath.Abs(b.dir)
 	if err != nil {
 		return err
 	}
-	rounds := b.runs
-	if b.brief {
-		rounds = 1
+	// A file of an earlier session in this directory would be taken for what this one left.
+	file := filepath.Join(dir, session.PeersFile)
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
+	_, rounds := b.rounds()
 	cmd := b.child(ctx, b.peersProgram, "-o", dir, "-rounds", fmt.Sprint(rounds), "-duration", b.duration.String(), "-warmup", b.warmup.String())
 	cmd.Dir = filepath.Join(b.root, "perf", "peers")
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("perf/peers: %w; the cells are kept, and -peers=false leaves it out", err)
+	failed := cmd.Run()
+	if failed != nil {
+		failed = fmt.Errorf("perf/peers: %w; the cells and what it measured are kept, and -peers=false leaves it out", failed)
+		if _, err := os.Stat(file); err != nil {
+			return failed
+		}
 	}
 	read, err := session.Read(dir)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
 	b.session.Peers = read.Peers
-	return err
+	if failed != nil && len(read.Peers.Notes) > 0 {
+		failed = fmt.Errorf("%w: %s", failed, strings.Join(read.Peers.Notes, "; "))
+	}
+	return failed
 }
 
 // diskOf says what file system a directory is on, as far as the system tells.

@@ -27,7 +27,10 @@
 //
 // # Decisions
 //
-//   - Ceilings are sampled before, between and after the cells, and each is the median of its samples: a machine drifts within a session.
+//   - Two sessions are compared by medians and by shares of the ceilings, each of its own session (Against): medians move with the machine,
+//     shares hold. A pair is compared by its ratio as well, which holds likewise.
+//   - Ceilings are sampled in every round that counts, like the cells, and each is the median of its samples: both are medians over the same
+//     phases of a machine that drifts within a session. So spreads hold the drift besides what runs differ by.
 //   - Rows are sorted by how far they miss, worst first, so that what is bad cannot hide below what is good.
 //
 // Nothing here is safe for concurrent use. Start reading at session.go, then judge.go and pairs.go; markdown.go prints.
