@@ -42,8 +42,9 @@ const MaxPacketBytes = udp.MaxPacketBytes
 
 // Bounds that are not in netio.
 const (
-	maxCores     = 64
-	maxDevShards = 1024
+	maxCores      = 64
+	maxTimerSlack = 10 * time.Millisecond
+	maxDevShards  = 1024
 
 	maxEventBatch                = 8192
 	minEventBytes, maxEventBytes = 1 << 10, 1 << 20
@@ -84,6 +85,9 @@ type Config struct {
 	CoreCPUs []int
 	// CoreSpin is how long an idle core looks for work before it sleeps, at most 1 ms [core_spin_us].
 	CoreSpin time.Duration
+	// TimerSlack is by how much the kernel may let short sleeps of threads last longer, at most 10 ms [timer_slack_us]. It is a matter of
+	// the process: felixd restarts itself with it before it starts a broker, and Start does not look at it. Zero leaves it as it is.
+	TimerSlack time.Duration
 
 	// Admin is IP:port of the HTTP listener for health, metrics, pprof and REST [admin]. Empty means none.
 	Admin string
@@ -194,6 +198,10 @@ func (c Config) check() (checkedConfig, error) {
 	}
 	if c.CoreSpin < 0 || c.CoreSpin > time.Millisecond {
 		bad("core_spin_us is %d; give a number from 0 to 1000", c.CoreSpin.Microseconds())
+	}
+
+	if c.TimerSlack < 0 || c.TimerSlack > maxTimerSlack {
+		bad("timer_slack_us is %d; give a number from 0 to %d", c.TimerSlack.Microseconds(), maxTimerSlack.Microseconds())
 	}
 
 	if c.Admin != "" {

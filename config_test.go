@@ -41,6 +41,7 @@ func TestConfigRefused(t *testing.T) {
 		{"core shards", Config{CoreShards: 65}, "core_shards is 65"},
 		{"both", Config{Cores: 1, CoreShards: 1}, "Cores is 1 and core_shards is 1; set one of them"},
 		{"CPUs for nobody", Config{CoreCPUs: []int{0}}, "core_cpus is [0], but no core is pinned; set core_shards"},
+		{"timer slack", Config{TimerSlack: time.Second}, "timer_slack_us is 1000000; give a number from 0 to 10000"},
 		{"spin", Config{CoreSpin: 2 * time.Millisecond}, "core_spin_us is 2000; give a number from 0 to 1000"},
 		{"admin", Config{Admin: "8080"}, `admin is "8080", which has no port; give IP:port, for example 127.0.0.1:8080, or off`},
 		{"admin for all", Config{Admin: "0.0.0.0:8080"}, `admin is "0.0.0.0:8080", which other machines can reach, and the admin listener asks nobody who they are; listen on 127.0.0.1, or set admin_remote: true`},

@@ -34,8 +34,8 @@ client:              netio/udp netio/wire
 client/clienttest:   felix client
 client/interop:
 perf/...:            felix client wal wal/faultfs netio/udp netio/faultnet netio/wire perf/...
-cmd/felixd:          felix
-cmd/felix:           felix client perf perf/load wal netio/wire
+cmd/felixd:          felix affinity
+cmd/felix:           felix affinity client perf perf/load wal netio/wire
 `
 
 // clockAllowed are the packages that may read a clock. The others are given one.

@@ -47,6 +47,8 @@ func Settings() []Setting {
 			func(c *Config) *[]int { return &c.CoreCPUs }).described(),
 		duration("core_spin_us", "0", time.Microsecond, 0, 1000, "how long an idle core looks for work before it sleeps",
 			func(c *Config) *time.Duration { return &c.CoreSpin }),
+		duration("timer_slack_us", "200", time.Microsecond, 0, maxTimerSlack.Microseconds(), "how much longer the kernel may let short sleeps of threads last; 0 = leave it as it is",
+			func(c *Config) *time.Duration { return &c.TimerSlack }),
 		text("admin", "127.0.0.1:8080", "IP:port, or off", "address of the HTTP listener for health, metrics, pprof and REST",
 			func(c *Config) *string { return &c.Admin }).empty("off").env("FELIX_BROKER_METRICS_BIND"),
 		boolean("admin_remote", "false", "allows an admin address that other machines can reach; there is no authentication on it",

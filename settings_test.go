@@ -127,6 +127,7 @@ func TestSettingsTakeEffect(t *testing.T) {
 		"core_shards":                     {"2", func(c Config) bool { return c.CoreShards == 2 }},
 		"core_cpus":                       {"1, 0", func(c Config) bool { return slices.Equal(c.CoreCPUs, []int{1, 0}) }},
 		"core_spin_us":                    {"20", func(c Config) bool { return c.CoreSpin == 20*time.Microsecond }},
+		"timer_slack_us":                  {"0", func(c Config) bool { return c.TimerSlack == 0 }},
 		"admin":                           {"off", func(c Config) bool { return c.Admin == "" }},
 		"admin_remote":                    {"yes", func(c Config) bool { return c.AdminRemote }},
 		"data":                            {"/var/lib/felix", func(c Config) bool { return c.DataDir == "/var/lib/felix" }},

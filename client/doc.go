@@ -28,6 +28,10 @@
 // questions, each shard of a subscription one. Everything that blocks returns within 100 ms when its context ends or the client is
 // closed.
 //
+// A program for which the time of a lone ack counts can start with more timer slack, as felixd does for itself (package affinity says
+// why): TimerSlackNSec=200us of a systemd unit, or prctl before it replaces itself. Lone acks then take 52 us where they take 62 us with
+// felixd's alone (2 vCPU EPYC, Go 1.26.8, medians of four in turn, 2026-11-30).
+//
 // # Invariants
 //
 //  1. A publish ends exactly once: in the reader that saw its answer, in the queue that gave it up, or in Close.

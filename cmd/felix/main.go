@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"felix"
+	"felix/affinity"
 )
 
 func main() {
@@ -22,6 +24,7 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of the write then, and not the end
 	os.Exit(run(ctx, surroundings{
 		args: os.Args[1:], environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		restart: affinity.RestartWithTimerSlack,
 	}))
 }
 
@@ -30,6 +33,7 @@ type surroundings struct {
 	args, environ  []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	restart        func(timerSlack time.Duration) error // is as affinity.RestartWithTimerSlack
 }
 
 // app is one run of the command: its surroundings and the global flags.

@@ -12,10 +12,12 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"felix"
+	"felix/affinity"
 )
 
 // Exit codes.
@@ -30,7 +32,7 @@ func main() {
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	os.Exit(run(process{
 		args: os.Args[1:], environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr,
-		terminal: isTerminal(os.Stderr), signals: signals, exit: os.Exit,
+		terminal: isTerminal(os.Stderr), signals: signals, exit: os.Exit, restart: affinity.RestartWithTimerSlack,
 	}))
 }
 
@@ -40,7 +42,8 @@ type process struct {
 	stdout, stderr io.Writer
 	terminal       bool // stderr is one
 	signals        <-chan os.Signal
-	exit           func(code int) // ends the process at once
+	exit           func(code int)                       // ends the process at once
+	restart        func(timerSlack time.Duration) error // is as affinity.RestartWithTimerSlack
 }
 
 // failure is an error that is not about usage: run exits with 1.
@@ -75,6 +78,11 @@ func serve(p process, settled *felix.Settled, readyFile string) error {
 	}
 	config := settled.Config
 	config.Logger = log
+	if config.TimerSlack > 0 {
+		if err := p.restart(config.TimerSlack); err != nil {
+			log.Warn("the broker goes on with the timer slack that it has", "error", err)
+		}
+	}
 	if readyFile != "" {
 		// One that is left from an earlier run would tell of a broker that is gone.
 		if err := os.Remove(readyFile); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -285,7 +287,8 @@ func TestSecondSignal(t *testing.T) {
 	p := process{
 		args:    []string{"--listen", "127.0.0.1:0", "--admin", "off", "--data", filepath.Join(home, "data")},
 		environ: []string{}, stdout: &stdout, stderr: &stderr, signals: signals,
-		exit: func(code int) { exited <- code },
+		exit:    func(code int) { exited <- code },
+		restart: func(time.Duration) error { return errors.New("not in a test") },
 	}
 	// Both signals are there before the drain can be over.
 	signals <- syscall.SIGTERM
@@ -436,6 +439,51 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%s: %q is missing in:\n%s", test.name, want, text)
 			}
 		}
+	}
+}
+
+// A broker has the timer slack of its settings in all threads: it has restarted itself as the same process. Where it cannot, it says so and
+// goes on.
+func TestTimerSlack(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("timer slack is Linux's")
+	}
+	restarted := func(d *daemon) bool {
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", d.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.PID != d.cmd.Process.Pid {
+			t.Errorf("process %d is ready, and %d was started", d.PID, d.cmd.Process.Pid)
+		}
+		return bytes.Contains(environ, []byte("FELIXD_RESTARTED=1"))
+	}
+	for text, want := range map[string]bool{"300": true, "0": false} {
+		d := start(t, nil, "--timer-slack-us", text)
+		if got := restarted(d); got != want {
+			t.Errorf("with %s us it has restarted itself: %v, want %v", text, got, want)
+		}
+		d.signal(syscall.SIGTERM)
+		if code := d.end(); code != 0 {
+			t.Errorf("exit code %d\n%s", code, d.stderr.String())
+		}
+	}
+	var asked time.Duration
+	var out, errs output
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGTERM
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	code := run(process{
+		args:   []string{"--listen", "127.0.0.1:0", "--admin", "off", "--data", filepath.Join(home, "data")},
+		stdout: &out, stderr: &errs, signals: signals,
+		restart: func(d time.Duration) error {
+			asked = d
+			return errors.New("no such call here")
+		},
+	})
+	if code != exitOK || asked != 200*time.Microsecond || !strings.Contains(errs.String(), "no such call here") {
+		t.Errorf("exit code %d, asked for %v\n%s", code, asked, errs.String())
 	}
 }
 
