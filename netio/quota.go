@@ -78,7 +78,7 @@ type quota struct {
 	burst       time.Duration
 	now         func() time.Duration // the clock of the loops, for any goroutine
 	bytes, msgs rate
-	waiting     atomic.Int32 // length of queue
+	waiting     atomic.Int32 // length of queue; never counts one whose granted is closed
 
 	mu      sync.Mutex
 	queue   []*quotaWaiter // guarded by mu; oldest first
@@ -175,9 +175,11 @@ func (q *quota) serve() {
 			}
 			break
 		}
-		close(q.queue[0].granted)
+		w := q.queue[0]
 		q.queue[0] = nil
 		q.queue = q.queue[1:]
+		q.waiting.Store(int32(len(q.queue))) // first, so that it does not find itself in the queue when it comes back
+		close(w.granted)
 	}
 	if len(q.queue) == 0 {
 		q.queue = nil
@@ -202,11 +204,12 @@ func (q *quota) retire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.retired = true
-	for _, w := range q.queue {
-		close(w.granted)
-	}
+	queue := q.queue
 	q.queue = nil
 	q.serve()
+	for _, w := range queue {
+		close(w.granted)
+	}
 }
 
 // overQuota is the refusal of an acked publish.

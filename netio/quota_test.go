@@ -102,6 +102,9 @@ func TestQuotaWaitsInOrder(t *testing.T) {
 	if got := <-order; got != 3 {
 		t.Fatalf("%d, want the last", got)
 	}
+	if n := q.waiting.Load(); n != 0 {
+		t.Fatalf("%d wait, want none", n)
+	}
 	if waited, err := q.wait(t.Context(), nil, 20); waited || err != nil {
 		t.Errorf("a retired quota holds somebody back: %v", err)
 	}
