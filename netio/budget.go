@@ -11,7 +11,7 @@ import (
 type budget struct {
 	limit   int64
 	held    atomic.Int64
-	waiting atomic.Int32 // length of queue; lets release skip the lock
+	waiting atomic.Int32 // length of queue; lets release skip the lock; never counts one whose granted is closed
 
 	mu    sync.Mutex
 	queue []*budgetWaiter // guarded by mu; oldest first
@@ -89,9 +89,11 @@ func (b *budget) release(n int64) {
 // grant admits waiters from the front as long as they fit. The caller holds mu.
 func (b *budget) grant() {
 	for len(b.queue) > 0 && b.add(b.queue[0].bytes) {
-		close(b.queue[0].granted)
+		w := b.queue[0]
 		b.queue[0] = nil
 		b.queue = b.queue[1:]
+		b.waiting.Store(int32(len(b.queue))) // first: whoever goes on can try again at once
+		close(w.granted)
 	}
 	b.waiting.Store(int32(len(b.queue)))
 }

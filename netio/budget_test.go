@@ -41,6 +41,25 @@ func TestBudgetIsKeptInOrder(t *testing.T) {
 	}
 }
 
+// Whoever goes on is not counted any more, also while others are still being let go.
+func TestBudgetCountsOutFirst(t *testing.T) {
+	const n = 1000
+	b := newBudget(n)
+	b.try(n)
+	var wait sync.WaitGroup
+	for range n {
+		wait.Go(func() {
+			b.reserve(t.Context(), 1)
+			if waiting := b.waiting.Load(); waiting >= n {
+				t.Errorf("one of %d goes on, and %d wait", n, waiting)
+			}
+		})
+	}
+	waitFor(t, "all to wait", func() bool { return b.waiting.Load() == n })
+	b.release(n)
+	wait.Wait()
+}
+
 func TestBudgetLargestRequestPassesAlone(t *testing.T) {
 	b := newBudget(100)
 	if !b.try(150) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,6 +109,33 @@ func TestQuotaWaitsInOrder(t *testing.T) {
 	if waited, err := q.wait(t.Context(), nil, 20); waited || err != nil {
 		t.Errorf("a retired quota holds somebody back: %v", err)
 	}
+}
+
+// Whoever goes on is not counted any more, also while others are still being let go.
+func TestQuotaCountsOutFirst(t *testing.T) {
+	const n = 1000
+	var at atomic.Int64
+	q := newQuota(Quota{MsgsPerSec: 100}, 10*time.Millisecond, func() time.Duration { return time.Duration(at.Load()) })
+	q.overdraw(0, 2) // 10 ms until it lets one through
+	var most atomic.Int32
+	most.Store(n - 1)
+	var wait sync.WaitGroup
+	for range n {
+		wait.Go(func() {
+			if waited, err := q.wait(t.Context(), nil, 0); !waited || err != nil {
+				t.Errorf("waited %v, %v", waited, err)
+			}
+			if waiting := q.waiting.Load(); waiting > most.Load() {
+				t.Errorf("one goes on and %d wait", waiting)
+			}
+		})
+	}
+	waitFor(t, "all to wait", func() bool { return q.waiting.Load() == n })
+	at.Store(int64(15 * time.Millisecond)) // for one of them
+	waitFor(t, "one to go on", func() bool { return q.waiting.Load() == n-1 })
+	most.Store(0)
+	q.retire()
+	wait.Wait()
 }
 
 func TestQuotaAllocs(t *testing.T) {
