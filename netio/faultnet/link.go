@@ -107,13 +107,16 @@ func (l *link) receive(b []byte) {
 		c.corrupted.Add(1)
 		flip(b, fate.bits[:fate.flips])
 	}
+	duplicate := fate.duplicate < faults.Duplicate
+	if duplicate {
+		c.duplicated.Add(1) // before the first is sent: the books do not balance while the second is to come
+	}
 	if fate.reorder < faults.Reorder {
 		l.setAside(b, fate.depth)
 	} else {
 		l.pass(b, faults.Delay)
 	}
-	if fate.duplicate < faults.Duplicate {
-		c.duplicated.Add(1)
+	if duplicate {
 		l.pass(b, faults.Delay)
 	}
 }
