@@ -67,10 +67,20 @@ func TestOwners(t *testing.T) {
 		}
 		return fakeVerdict{}
 	})
-	c := b.dial(func(c *config) error { c.dialTimeout = time.Second; return nil })
+	c := b.dial()
 	ctx := within(t)
 	sub, err := c.Subscribe(ctx, "orders", FromEarliest())
 	check(t, err)
+	// One that has not answered within ownerPatience is passed over until it has.
+	eventually(t, "the owners are connected", func() bool {
+		targets := c.allTargets()
+		for _, target := range targets {
+			if target.live() == nil || target.down.Load() {
+				return false
+			}
+		}
+		return len(targets) == 3
+	})
 	for i := range 100 {
 		_, err := c.Publish(ctx, "orders", fmt.Append(nil, i), Key(fmt.Sprint(i)))
 		check(t, err)
@@ -103,7 +113,8 @@ func TestOwnerUnreachable(t *testing.T) {
 	b.set(func() { b.owners = true })
 	b.listeners[1].close()
 	const timeout = 200 * time.Millisecond
-	c := b.dial(func(c *config) error { c.dialTimeout = timeout; return nil })
+	c := b.dial()
+	c.config.dialTimeout = timeout // of the owner; the entry has had its time
 	ctx := within(t)
 	for i := range 10 {
 		_, err := c.Publish(ctx, "orders", fmt.Append(nil, i), Key(fmt.Sprint(i)))
@@ -317,22 +328,23 @@ func TestSubscribeGivenUp(t *testing.T) {
 	b := newFakeBroker(t)
 	b.stream("orders", 1)
 	c := b.dial()
-	release := make(chan struct{})
-	b.mu.Lock()
-	b.onAsk = func(m wire.Message) wire.Message {
-		if _, ok := m.(*wire.Subscribe); ok {
-			<-release
-		}
-		return nil
-	}
-	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(within(t), 20*time.Millisecond)
+	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
+	release := make(chan struct{})
+	b.set(func() {
+		b.onAsk = func(m wire.Message) wire.Message {
+			if _, ok := m.(*wire.Subscribe); ok {
+				cancel()
+				<-release
+			}
+			return nil
+		}
+	})
 	_, err := c.Subscribe(ctx, "orders", Shard(0))
-	if !errors.Is(err, context.DeadlineExceeded) {
+	close(release)
+	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v", err)
 	}
-	close(release)
 	eventually(t, "the broker has subscribed it", func() bool { return b.subscribed.Load() == 1 })
 }
 
