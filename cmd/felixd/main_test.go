@@ -382,6 +382,10 @@ func TestDurabilityIsSaid(t *testing.T) {
 	if want := "  durability   periodic: an ack means written; a power cut loses at most the last 100ms\n"; !strings.Contains(d.stdout.String(), want) {
 		t.Errorf("the banner lacks %q:\n%s", want, d.stdout.String())
 	}
+	d.signal(syscall.SIGTERM)
+	if code := d.end(); code != 0 { // then all of the log has come
+		t.Errorf("exit code %d\n%s", code, d.stderr.String())
+	}
 	if log := d.stderr.String(); !strings.Contains(log, "FELIX_ACK_ON_COMMIT=0 is not offered") {
 		t.Errorf("the log does not warn:\n%s", log)
 	}
