@@ -77,7 +77,17 @@ func fanout(ctx context.Context, r *report, o fanoutOptions) (err error) {
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	s := b.broker.Stats()
+	// A frame is counted when all queues have it; a subscriber may be faster.
+	s, again := b.broker.Stats(), time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for s.EventsQueued+s.EventsDropped < published*uint64(o.subs) {
+		select {
+		case <-again.C:
+			s = b.broker.Stats()
+		case <-ctx.Done():
+			return fmt.Errorf("%d deliveries and %d drops were counted of %d records to %d subscribers", s.EventsQueued, s.EventsDropped, published, o.subs)
+		}
+	}
 	r.say("%d subscribers: %d records at %.0f/s, %d deliveries; %d frames encoded %d times", o.subs, published,
 		float64(published)/time.Since(begun).Seconds(), s.EventsQueued, s.FramesSealed, s.Encodes)
 	switch {
