@@ -234,7 +234,8 @@ func TestStartRefused(t *testing.T) {
 		{"more publish bytes than memory", Config{MemoryBudget: 128 << 20, Limits: Limits{IngressBytes: 100 << 20}}, []string{"publish_inflight_bytes is 100 MiB, more than half"}},
 		{"a CPU that is not there", Config{CoreShards: 1, CoreCPUs: []int{4000}}, []string{"core_cpus is [4000]", "not among"}},
 	}
-	before, _ := filepath.Glob(filepath.Join(os.TempDir(), "felix-[0-9]*"))
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary) // one that no other process makes brokers in
 	for _, test := range tests {
 		b, err := Start(testContext(t), test.config)
 		if err == nil {
@@ -248,8 +249,8 @@ func TestStartRefused(t *testing.T) {
 			}
 		}
 	}
-	if after, _ := filepath.Glob(filepath.Join(os.TempDir(), "felix-[0-9]*")); len(after) > len(before) {
-		t.Errorf("left behind: %v, before %v", after, before)
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 	roundTrip(t, held, "orders", "undisturbed")
 }
