@@ -123,25 +123,21 @@ func TestIdempotentPublisherKeepsItsOrderUnderAQuota(t *testing.T) {
 
 // TestClientWaitsForItsRequests asks for more than a connection may in a second: the client waits as long as it is told.
 func TestClientWaitsForItsRequests(t *testing.T) {
-	b := mustStart(t, Config{Limits: Limits{Requests: 50}})
+	b := mustStart(t, Config{Limits: Limits{Requests: 10}}) // and 20 saved up
 	ctx := testContext(t)
 	c := mustDial(t, b, client.WithReconnect(client.ReconnectPolicy{Backoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond}))
 	var names []string
-	for i := range 75 {
-		names = append(names, fmt.Sprintf("orders-%d", i))
-		if err := b.CreateStream(ctx, StreamConfig{Name: names[i]}); err != nil {
+	for len(names) < 15 || b.Stats().RequestsRefused == 0 { // a slow machine may ask for no more than it may
+		name := fmt.Sprintf("orders-%d", len(names))
+		names = append(names, name)
+		if err := b.CreateStream(ctx, StreamConfig{Name: name}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, name := range names {
 		if _, err := c.Publish(ctx, name, []byte("record 0")); err != nil {
 			t.Fatalf("publish to %s: %v", name, err)
 		}
 	}
-	for _, name := range names[:10] {
+	for _, name := range names[:5] {
 		wantRecords(t, ctx, c, name, 1)
-	}
-	if b.Stats().RequestsRefused == 0 {
-		t.Error("nothing was refused")
 	}
 }
