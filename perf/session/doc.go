@@ -22,8 +22,10 @@
 //     processes; sessions of before 2026-12 have them in one process only, and their shares are of these (Ceilings.L).
 //   - Targets holds the rows of DESIGN section 10 that a session can answer. A row whose cells were not run is "not measured", one that
 //     rests on a void run is "void"; neither counts as met.
-//   - A pair is ahead, behind, or not shown when the 95 % interval of its ratio holds 1. Behind goes by the medians alone: a row is listed
-//     as lost when felix is behind in them, shown or not.
+//   - What two numbers of a session in rounds have to do with each other, a cell with its ceiling or with another cell, a pair's sides, is
+//     the median of that in each round (rounds.go), since the machine is not the same in all of them.
+//   - A pair is ahead, behind, or not shown when the 95 % interval of its ratio holds 1: that of the mean of the logarithms over the rounds.
+//     A row is listed as lost when felix is behind in the median, shown or not.
 //
 // # Decisions
 //

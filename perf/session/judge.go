@@ -23,11 +23,13 @@ const (
 
 // A Row is a target and what was measured.
 type Row struct {
-	Cell    string
-	Target  string // as DESIGN section 10 says it
-	Unit    string
-	Value   float64
-	Bound   float64
+	Cell   string
+	Target string // as DESIGN section 10 says it
+	Unit   string
+	Value  float64 // of the medians, like Bound
+	Bound  float64
+	// Ratio is value / bound, of a session in rounds the median of those of its rounds. It decides.
+	Ratio   float64
 	AtMost  bool // Value is to be at most Bound; otherwise at least
 	Verdict Verdict
 }
@@ -38,9 +40,9 @@ func (r Row) Miss() float64 {
 		return 0
 	}
 	if r.AtMost {
-		return r.Value / r.Bound
+		return r.Ratio
 	}
-	return r.Bound / r.Value
+	return 1 / r.Ratio
 }
 
 // A target judges a session. It is called with a book that notes what it asked for in vain.
@@ -132,17 +134,22 @@ const maxSpread = 0.10
 // those that are met, in the order of DESIGN.
 func (c *Cells) Judge() []Row {
 	var rows []Row
+	rounds := c.rounds()
 	for _, t := range targets {
 		b := &book{cells: c}
 		row := Row{Cell: t.cell, Target: t.text, Unit: t.unit, AtMost: t.atMost}
 		row.Value, row.Bound = t.measure(b)
+		row.Ratio = row.Value / row.Bound
 		switch {
 		case b.missing:
 			row.Verdict = NotMeasured
 		case b.void:
 			row.Verdict = VoidRun
 		default:
-			row.Verdict = verdict(row.Value, row.Bound, t.atMost)
+			if of := t.ratios(rounds); len(of) > 0 {
+				row.Ratio = Median(of)
+			}
+			row.Verdict = verdict(row.Ratio, t.atMost)
 		}
 		rows = append(rows, row)
 	}
@@ -155,6 +162,19 @@ func (c *Cells) Judge() []Row {
 		return cmp.Compare(b.Miss(), a.Miss())
 	})
 	return rows
+}
+
+// ratios are value / bound in each round, nil when one has no answer: some targets are of the whole session.
+func (t *target) ratios(rounds []*Cells) (all []float64) {
+	for _, round := range rounds {
+		b := &book{cells: round}
+		value, bound := t.measure(b)
+		if b.missing || b.void {
+			return nil
+		}
+		all = append(all, value/bound)
+	}
+	return all
 }
 
 // spread is the row of what the runs of cells differ by: all of them in one, by the worst.
@@ -176,17 +196,19 @@ func (c *Cells) spread() Row {
 		}
 	}
 	if of > 0 {
-		row.Verdict = verdict(row.Value, row.Bound, true)
+		row.Ratio = row.Value / row.Bound
+		row.Verdict = verdict(row.Ratio, true)
 		row.Target += fmt.Sprintf(": %d of %d meet it, worst: %s, %.1f %%", met, of, worst, row.Value)
 	}
 	return row
 }
 
-func verdict(value, bound float64, atMost bool) Verdict {
+// verdict is what value / bound says.
+func verdict(ratio float64, atMost bool) Verdict {
 	switch {
-	case math.IsNaN(value) || math.IsNaN(bound):
+	case math.IsNaN(ratio):
 		return NotMeasured
-	case atMost && value <= bound, !atMost && value >= bound:
+	case atMost && ratio <= 1, !atMost && ratio >= 1:
 		return Meets
 	}
 	return Misses
@@ -307,8 +329,32 @@ func (c *Ceilings) Share(r *load.Report) (nearest Share, ok bool) {
 	return nearest, nearest.Value > 0
 }
 
-// shares are those of every ceiling that has the shape of a load on felix and was measured.
-func (c *Ceilings) shares(r *load.Report) (all []Share) {
+// shares are those of every ceiling that has the shape of a load on felix and was measured; in rounds the medians of those of the rounds.
+func (c *Ceilings) shares(r *load.Report) []Share {
+	whole := c.wholeShares(r)
+	values := make([][]float64, len(whole))
+	n := c.rounds()
+	for round := range n {
+		ceilings, _ := c.at(round, n)
+		report, ok := inRound(r, round, n)
+		of := ceilings.wholeShares(report)
+		if !ok || len(of) != len(whole) {
+			return whole
+		}
+		for i, s := range of {
+			values[i] = append(values[i], s.Value)
+		}
+	}
+	if n > 0 {
+		for i := range whole {
+			whole[i].Value = Median(values[i])
+		}
+	}
+	return whole
+}
+
+// wholeShares are those of the medians.
+func (c *Ceilings) wholeShares(r *load.Report) (all []Share) {
 	E, D := c.E(), c.D()
 	consider := func(value, ceiling float64, name string) {
 		if ceiling > 0 && value > 0 {

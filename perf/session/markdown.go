@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"felix/perf/load"
-	"felix/perf/stats"
 )
 
 // A Table is a table for people. Cells hold no markup.
@@ -164,13 +163,14 @@ func (c *Ceilings) Table() Table {
 // JudgeTable shows the targets, missed ones first.
 func (c *Cells) JudgeTable() Table {
 	t := Table{
-		Title: "Targets", Intro: "DESIGN section 10. Missed ones first, the worst on top.",
+		Title: "Targets", Intro: "DESIGN section 10. Missed ones first, the worst on top. What was measured and its bound are medians; of a session in rounds their ratio is the " +
+			"median of those of the rounds, because the machine was not the same in all of them.",
 		Header: []string{"cell", "target", "measured", "bound", "measured / bound", "verdict"},
 	}
 	for _, r := range c.Judge() {
 		row := []string{r.Cell, r.Target, "-", "-", "-", string(r.Verdict)}
 		if r.Verdict == Meets || r.Verdict == Misses {
-			row[2], row[3], row[4] = Number(r.Value)+" "+r.Unit, Number(r.Bound)+" "+r.Unit, times(r.Value/r.Bound)
+			row[2], row[3], row[4] = Number(r.Value)+" "+r.Unit, Number(r.Bound)+" "+r.Unit, times(r.Ratio)
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -239,14 +239,13 @@ func (c *Cells) against(cell Cell) string {
 		return ""
 	}
 	other := c.Cells[i]
-	now, ok := cell.Figure.Of(&cell.Report.Figures)
-	then, ok2 := cell.Figure.Of(&other.Report.Figures)
-	if !ok || !ok2 {
+	inTurn := ratios(cell.Report, other.Report, cell.Figure)
+	if len(inTurn) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%s: %s is %s that of %s", cell.Name, cell.Figure, times(now/then), other.Name)
-	if compared, err := stats.Compare(sample(other.Report, cell.Figure), sample(cell.Report, cell.Figure)); err == nil {
-		text += fmt.Sprintf(" (95 %% interval %s-%s)", digits(1+compared.Low), digits(1+compared.High))
+	text := fmt.Sprintf("%s: %s is %s that of %s", cell.Name, cell.Figure, times(Median(inTurn)), other.Name)
+	if low, high, ok := ratioInterval(inTurn); ok {
+		text += fmt.Sprintf(" (95 %% interval %s-%s)", digits(low), digits(high))
 	}
 	if a, b := cell.Report.PacketBytes, other.Report.PacketBytes; a != nil && b != nil {
 		text += fmt.Sprintf("; packets of %.0f bytes at the mean, there %.0f", *a, *b)
@@ -276,7 +275,7 @@ func part(l *load.Latency) [2]string {
 func (p *Peers) Table() Table {
 	t := Table{
 		Title:  "felix and " + p.Peer,
-		Intro:  fmt.Sprintf("One promise per row, both sides in turn (A B B A), a fresh process per run, medians of %d rounds after one that does not count. Rows that felix loses first. A ratio above 1 is in favour of felix, of times as well; in brackets its 95 %% interval.", p.Rounds),
+		Intro:  fmt.Sprintf("One promise per row, both sides in turn (A B B A), a fresh process per run, medians of %d rounds after one that does not count. Rows that felix loses first. A ratio is the median of those of the rounds; above 1 it is in favour of felix, of times as well; in brackets its 95 %% interval.", p.Rounds),
 		Header: []string{"pair", "promise", "figure", "felix", "peer", "ratio", "felix is", "target", "verdict", "ack p99 us, felix / peer", "broker us/record, felix / peer"},
 		Notes:  slices.Clone(p.Notes),
 	}

@@ -3,11 +3,9 @@ package session
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"felix/perf/load"
-	"felix/perf/stats"
 )
 
 // A Pair is one promise, asked of felix and of a peer in turn.
@@ -42,31 +40,31 @@ func (p *Pair) Values() (felix, peer float64, ok bool) {
 	return felix, peer, okFelix && okPeer
 }
 
-// Ratio is how many times better felix is: above 1 it is ahead, whether the figure is a rate or a time. It is false when one side has no
-// figure or is void.
+// ratios are how many times better felix is in each round, whose two runs are made one after the other.
+func (p *Pair) ratios() []float64 {
+	if p.Figure.Less() {
+		return ratios(p.Peer, p.Felix, p.Figure)
+	}
+	return ratios(p.Felix, p.Peer, p.Figure)
+}
+
+// Ratio is how many times better felix is, the median of the rounds: above 1 it is ahead, whether the figure is a rate or a time. It is false
+// when one side has no figure or is void.
 func (p *Pair) Ratio() (float64, bool) {
 	felix, peer, ok := p.Values()
-	if !ok || Void(p.Felix) != "" || Void(p.Peer) != "" {
+	switch {
+	case !ok || Void(p.Felix) != "" || Void(p.Peer) != "":
 		return 0, false
-	}
-	if p.Figure.Less() {
+	case len(p.ratios()) > 0:
+		return Median(p.ratios()), true
+	case p.Figure.Less():
 		return peer / felix, true
 	}
 	return felix / peer, true
 }
 
-// Interval is the 95 % interval of the ratio, which is false with fewer than two runs of a side.
-func (p *Pair) Interval() (low, high float64, ok bool) {
-	c, err := stats.Compare(sample(p.Peer, p.Figure), sample(p.Felix, p.Figure))
-	if err != nil || math.IsNaN(c.Low) || math.IsNaN(c.High) {
-		return 0, 0, false
-	}
-	low, high = 1+c.Low, 1+c.High
-	if p.Figure.Less() {
-		low, high = 1/high, 1/low
-	}
-	return low, high, true
-}
+// Interval is the 95 % interval of the ratio, which is false with fewer than two rounds.
+func (p *Pair) Interval() (low, high float64, ok bool) { return ratioInterval(p.ratios()) }
 
 // Standing says how felix stands.
 func (p *Pair) Standing() Standing {
@@ -80,10 +78,11 @@ func (p *Pair) Standing() Standing {
 	if !ok {
 		return NoFigures
 	}
-	if low, high, ok := p.Interval(); ok && low <= 1 && high >= 1 {
+	low, high, ok := p.Interval()
+	switch {
+	case ok && low <= 1 && high >= 1:
 		return NotShown
-	}
-	if ratio < 1 {
+	case ok && high < 1, !ok && ratio < 1:
 		return Behind
 	}
 	return Ahead

@@ -22,7 +22,7 @@ func (s Session) Readme(dir string) (string, error) {
 	}
 	var ceilings Ceilings
 	if s.Cells != nil {
-		ceilings = s.Cells.Ceilings
+		ceilings = s.Cells.Ceilings.whole() // the pairs have rounds of their own
 	}
 	t := Table{Header: []string{"promise", "felix", s.Peers.Peer, "felix is", "share of the ceiling"}}
 	lost := 0
@@ -59,10 +59,10 @@ func (s Session) Readme(dir string) (string, error) {
 			in, Number(ceilings.L()), Number(ceilings.S()), Number(ceilings.E()), Number(ceilings.D()), Number(ceilings.Z()))
 	}
 	if s.Cells != nil {
-		missed := Table{Header: []string{"target that is missed", "", "measured", "bound"}}
+		missed := Table{Header: []string{"target that is missed", "", "measured", "bound", "measured / bound"}}
 		for _, r := range s.Cells.Judge() {
 			if r.Verdict == Misses {
-				missed.Rows = append(missed.Rows, []string{r.Cell, r.Target, Number(r.Value) + " " + r.Unit, Number(r.Bound) + " " + r.Unit})
+				missed.Rows = append(missed.Rows, []string{r.Cell, r.Target, Number(r.Value) + " " + r.Unit, Number(r.Bound) + " " + r.Unit, times(r.Ratio)})
 			}
 		}
 		if len(missed.Rows) > 0 {
