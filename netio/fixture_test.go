@@ -51,6 +51,7 @@ type fixtureOptions struct {
 	log    bool                          // durable streams can be made
 	disk   func(wal.Backend) wal.Backend // what they are written with; nil is the ordinary one
 	ring   fanout.Limits                 // of memory; zero fields are defaults
+	now    func() time.Duration          // the clock of the loops; nil is the real one
 	change func(*Config)
 }
 
@@ -60,10 +61,10 @@ func start(t *testing.T, o fixtureOptions) *fixture {
 		o.cores = 2
 	}
 	began := time.Now()
-	group, err := core.NewGroup(core.Config{
-		Cores: o.cores, Baton: o.baton, Pinned: o.pinned, CheckOwner: true,
-		Now: func() time.Duration { return time.Since(began) },
-	})
+	if o.now == nil {
+		o.now = func() time.Duration { return time.Since(began) }
+	}
+	group, err := core.NewGroup(core.Config{Cores: o.cores, Baton: o.baton, Pinned: o.pinned, CheckOwner: true, Now: o.now})
 	if err != nil {
 		t.Fatal(err)
 	}
