@@ -36,7 +36,7 @@ func TestMovedBatchesWithoutFooter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.After(20 * time.Second); home() == first; busy() {
+	for deadline := time.After(time.Minute); home() == first; busy() {
 		select {
 		case <-deadline:
 			t.Fatal("the quiet shard is not moved")

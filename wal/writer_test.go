@@ -214,7 +214,7 @@ func TestOneQuietShardDoesNotPinTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.After(20 * time.Second); r.lane.StatsOffCore().Segments > 4; {
+	for deadline := time.After(time.Minute); r.lane.StatsOffCore().Segments > 4; {
 		r.publish(1, 1, 10, OnCommit)
 		r.lane.keep.reclaim.Store(true)
 		r.lane.keep.poke()
