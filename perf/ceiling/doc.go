@@ -5,6 +5,7 @@
 //	Echo  one request in flight on one stream, sent back as it came: the floor of a lone publish
 //	Sink  streams written as fast as they go and read into nowhere: the ceiling of bulk
 //	Disk  write + fdatasync into blocks that were written before: the floor of a group commit, and its bandwidth
+//	Line  a cache line to another CPU and back: no ceiling, but what the others move with where CPUs are virtual
 //
 // The first three have a server and clients, both on netio/udp with packets of 1,452 bytes, in one of two forms:
 //

@@ -251,6 +251,9 @@ func (b *bench) ceilings(ctx context.Context, c *session.Ceilings) error {
 		*form.echo = append(*form.echo, float64(echo.P50)/1e3)
 		*form.sink = append(*form.sink, sink/1e6)
 	}
+	if ns := ceiling.Line(ctx, long/10); ns > 0 {
+		c.LineNs = append(c.LineNs, ns)
+	}
 	written, err := ceiling.Disk(ctx, disk)
 	if err != nil {
 		return fmt.Errorf("ceilings D and Z: %w", err)

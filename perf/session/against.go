@@ -191,6 +191,7 @@ func ceilingsAgainst(now, before Ceilings) Table {
 		{"E" + form, "us", Change{before.E(), now.E()}},
 		{"D", "us", Change{before.D(), now.D()}},
 		{"Z", "MB/s", Change{before.Z(), now.Z()}},
+		{"cache line", "ns", Change{Median(before.LineNs), Median(now.LineNs)}},
 	} {
 		if r.change.Known() {
 			t.Rows = append(t.Rows, []string{r.name, Number(r.change.Before) + " " + r.unit, Number(r.change.Now) + " " + r.unit, percent(r.change)})

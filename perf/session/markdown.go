@@ -146,6 +146,7 @@ func (c *Ceilings) Table() Table {
 		{"D", "write + fdatasync of 4 KiB into blocks written before, p50", "us", c.DiskP50us},
 		{"Z", "write + fdatasync of 1 MiB likewise", "MB/s", c.DiskMBPerSec},
 		{"fio 4 KiB", "fio, psync + fdatasync, blocks written before, mean", "us", c.FioSmallP50us},
+		{"cache line", "to another CPU and back: where the CPUs are virtual, several times more when the host has them far apart, and what two processes do is slower then", "ns", c.LineNs},
 		{"fio 1 MiB", "fio, psync + fdatasync, blocks written before", "MB/s", c.FioMBPerSec},
 	} {
 		if len(r.samples) == 0 {

@@ -16,7 +16,7 @@ func (c *Ceilings) at(round, n int) (Ceilings, bool) {
 	one := *c
 	for _, samples := range []*[]float64{
 		&one.LoopPerSec, &one.EchoP50us, &one.SinkMBPerSec, &one.LoopInOnePerSec, &one.EchoInOneP50us, &one.SinkInOneMBPerSec,
-		&one.DiskP50us, &one.DiskMBPerSec, &one.FioMBPerSec, &one.FioSmallP50us,
+		&one.DiskP50us, &one.DiskMBPerSec, &one.FioMBPerSec, &one.FioSmallP50us, &one.LineNs,
 	} {
 		switch len(*samples) {
 		case 0:
@@ -43,7 +43,7 @@ func (c *Ceilings) whole() Ceilings {
 	one := *c
 	for _, samples := range []*[]float64{
 		&one.LoopPerSec, &one.EchoP50us, &one.SinkMBPerSec, &one.LoopInOnePerSec, &one.EchoInOneP50us, &one.SinkInOneMBPerSec,
-		&one.DiskP50us, &one.DiskMBPerSec, &one.FioMBPerSec, &one.FioSmallP50us,
+		&one.DiskP50us, &one.DiskMBPerSec, &one.FioMBPerSec, &one.FioSmallP50us, &one.LineNs,
 	} {
 		if len(*samples) > 0 {
 			*samples = []float64{Median(*samples)}

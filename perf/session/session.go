@@ -74,6 +74,7 @@ type Ceilings struct {
 	DiskMBPerSec  []float64 `json:"disk_mb_per_sec"`  // Z, 10^6 bytes
 	FioMBPerSec   []float64 `json:"fio_mb_per_sec"`   // fio, 1 MiB + fdatasync into blocks written before
 	FioSmallP50us []float64 `json:"fio_small_p50_us"` // fio, mean time of 4 KiB + fdatasync
+	LineNs        []float64 `json:"cache_line_ns"`    // a cache line to another CPU and back; no ceiling
 }
 
 // L, E and S are the medians that shares and targets are of: those with two processes, and those in one process of a session that has no
