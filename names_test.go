@@ -127,7 +127,7 @@ func TestNames(t *testing.T) {
 // Records of every size up to what a frame holds come back as they were sent; one byte more is refused before anything is stored.
 func TestSizes(t *testing.T) {
 	b := mustStart(t, Config{})
-	ctx := testContext(t)
+	ctx := longContext(t) // four of these records are as large as they can be
 	for _, durable := range []bool{false, true} {
 		name := fmt.Sprintf("sizes-%v", durable)
 		if err := b.CreateStream(ctx, StreamConfig{Name: name, Durable: durable}); err != nil {
