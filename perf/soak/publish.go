@@ -23,7 +23,7 @@ const pumpWindow = 128
 
 // startPump publishes batches of batch records of size bytes. most bounds the records, 0 means none; the pump then waits for stop.
 func startPump(ctx context.Context, c *client.Client, stream string, batch, size int, most uint64) (*pump, error) {
-	publisher, err := c.Publisher(stream)
+	publisher, err := c.Publisher(stream, client.Idempotent()) // what is refused where nobody has time is sent again in its place
 	if err != nil {
 		return nil, err
 	}
