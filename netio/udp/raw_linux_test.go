@@ -17,7 +17,7 @@ import (
 var loopback6 = netip.MustParseAddrPort("[::1]:0")
 
 // patience bounds every wait of a test. No test measures time.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func patient(t testing.TB) context.Context {
 	t.Helper()
