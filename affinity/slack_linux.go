@@ -15,9 +15,12 @@ const restartedEnv = "FELIXD_RESTARTED"
 // RestartWithTimerSlack gives every thread of this process the timer slack d: by how much the kernel may let a short sleep of a thread
 // last longer (50 us unless somebody said otherwise). Threads inherit the slack of the one that starts them, and the Go runtime has
 // threads of its own before main, so the process replaces itself with the same program, arguments, environment and process ID. Call it
-// before anything is open or running. It returns nil, in the second life or where the slack was d before, and an error when the slack
-// could not be had; then the process goes on as it is.
+// before anything is open or running. It returns nil, in the second life, where the slack was d before and where d is 0, which leaves it as
+// it is; and an error when the slack could not be had: then the process goes on as it is.
 func RestartWithTimerSlack(d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
 	runtime.LockOSThread() // the slack that the new program starts with is that of the thread which asks for it
 	defer runtime.UnlockOSThread()
 	restarted := os.Getenv(restartedEnv) != ""

@@ -70,6 +70,9 @@ func TestRestartWithTimerSlack(t *testing.T) {
 			t.Errorf("with %v it says\n%s", d, out)
 		}
 	}
+	if out := run(0); !strings.Contains(out, "error: <nil>") || strings.Contains(out, "slack: 0s") {
+		t.Errorf("with 0 it says\n%s", out)
+	}
 	// Where a restart has not helped there is no second one.
 	out := run(300*time.Microsecond, restartedEnv+"=1")
 	if !strings.Contains(out, "this system does not keep it over a restart") || strings.Contains(out, "slack: 300") {

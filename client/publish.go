@@ -194,7 +194,7 @@ func (c *Client) submit(ctx context.Context, m *message, o *publishOptions, f *F
 // reset makes a recycled future new.
 func (f *Future) reset(t *topic, atLeastOnce bool) {
 	f.ack, f.err, f.topic, f.atLeastOnce = Ack{}, nil, t, atLeastOnce
-	f.tries, f.firstFailed, f.lane, f.via = 0, 0, nil, nil
+	f.epoch, f.tries, f.firstFailed, f.lane, f.via = nil, 0, 0, nil, nil
 }
 
 // succeed ends the publish; its ack is set.

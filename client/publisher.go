@@ -131,7 +131,6 @@ func (p *Publisher) start(ctx context.Context, m *message, f *Future, opts []Pub
 	var o publishOptions
 	e, err := p.prepare(m, &o, opts)
 	if err != nil {
-		f.epoch = nil
 		f.end(err)
 		return
 	}

@@ -37,10 +37,8 @@ func (a *app) benchBrokerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if settled.Config.TimerSlack > 0 {
-				if err := a.restart(settled.Config.TimerSlack); err != nil {
-					fmt.Fprintf(a.stderr, "felix: the broker goes on with the timer slack that it has: %v\n", err)
-				}
+			if err := a.restart(settled.Config.TimerSlack); err != nil {
+				fmt.Fprintf(a.stderr, "felix: the broker goes on with the timer slack that it has: %v\n", err)
 			}
 			if rates {
 				runtime.SetMutexProfileFraction(mutexFraction)

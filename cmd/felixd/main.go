@@ -78,10 +78,8 @@ func serve(p process, settled *felix.Settled, readyFile string) error {
 	}
 	config := settled.Config
 	config.Logger = log
-	if config.TimerSlack > 0 {
-		if err := p.restart(config.TimerSlack); err != nil {
-			log.Warn("the broker goes on with the timer slack that it has", "error", err)
-		}
+	if err := p.restart(config.TimerSlack); err != nil {
+		log.Warn("the broker goes on with the timer slack that it has", "error", err)
 	}
 	if readyFile != "" {
 		// One that is left from an earlier run would tell of a broker that is gone.

@@ -446,8 +446,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A broker has the timer slack of its settings in all threads: it has restarted itself as the same process. Where it cannot, it says so and
-// goes on.
+// A broker restarts itself as the same process for the timer slack of its settings, which package affinity shows to reach every thread.
+// Where it cannot, it says so and goes on.
 func TestTimerSlack(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("timer slack is Linux's")

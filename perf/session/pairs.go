@@ -52,11 +52,12 @@ func (p *Pair) ratios() []float64 {
 // when one side has no figure or is void.
 func (p *Pair) Ratio() (float64, bool) {
 	felix, peer, ok := p.Values()
+	inTurn := p.ratios()
 	switch {
 	case !ok || Void(p.Felix) != "" || Void(p.Peer) != "":
 		return 0, false
-	case len(p.ratios()) > 0:
-		return Median(p.ratios()), true
+	case len(inTurn) > 0:
+		return Median(inTurn), true
 	case p.Figure.Less():
 		return peer / felix, true
 	}

@@ -11,13 +11,18 @@ import (
 // two numbers have to do with each other is asked within a round first, and then the median of the answers is taken. A cell with several runs
 // in a round stands there with their median.
 
+// samples are all that c has.
+func (c *Ceilings) samples() []*[]float64 {
+	return []*[]float64{
+		&c.LoopPerSec, &c.EchoP50us, &c.SinkMBPerSec, &c.LoopInOnePerSec, &c.EchoInOneP50us, &c.SinkInOneMBPerSec,
+		&c.DiskP50us, &c.DiskMBPerSec, &c.FioMBPerSec, &c.FioSmallP50us, &c.LineNs,
+	}
+}
+
 // at returns the ceilings of one of n rounds, and false when they were not taken in each.
 func (c *Ceilings) at(round, n int) (Ceilings, bool) {
 	one := *c
-	for _, samples := range []*[]float64{
-		&one.LoopPerSec, &one.EchoP50us, &one.SinkMBPerSec, &one.LoopInOnePerSec, &one.EchoInOneP50us, &one.SinkInOneMBPerSec,
-		&one.DiskP50us, &one.DiskMBPerSec, &one.FioMBPerSec, &one.FioSmallP50us, &one.LineNs,
-	} {
+	for _, samples := range one.samples() {
 		switch len(*samples) {
 		case 0:
 		case n:
@@ -41,10 +46,7 @@ func (c *Ceilings) rounds() int {
 // whole is c without its rounds, for loads that ran at another time.
 func (c *Ceilings) whole() Ceilings {
 	one := *c
-	for _, samples := range []*[]float64{
-		&one.LoopPerSec, &one.EchoP50us, &one.SinkMBPerSec, &one.LoopInOnePerSec, &one.EchoInOneP50us, &one.SinkInOneMBPerSec,
-		&one.DiskP50us, &one.DiskMBPerSec, &one.FioMBPerSec, &one.FioSmallP50us, &one.LineNs,
-	} {
+	for _, samples := range one.samples() {
 		if len(*samples) > 0 {
 			*samples = []float64{Median(*samples)}
 		}
@@ -86,14 +88,19 @@ func (c *Cells) rounds() (all []*Cells) {
 	return all
 }
 
-// ratios are a figure of each run of a to that of the run of b that was made in turn with it: nil when there is not one for each.
+// ratios are a figure of each run of a to that of the run of b that was made in turn with it: nil when one has none beside it, or no figure.
 func ratios(a, b *load.Report, g Figure) (all []float64) {
-	x, y := sample(a, g), sample(b, g)
+	x, y := Counted(a), Counted(b)
 	if len(x) != len(y) {
 		return nil
 	}
 	for i := range x {
-		all = append(all, x[i]/y[i])
+		v, ok := g.Of(x[i])
+		w, ok2 := g.Of(y[i])
+		if !ok || !ok2 {
+			return nil
+		}
+		all = append(all, v/w)
 	}
 	return all
 }

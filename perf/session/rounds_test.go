@@ -92,4 +92,10 @@ func TestRatioInRounds(t *testing.T) {
 	if _, _, ok := p.Interval(); ok {
 		t.Error("runs that do not pair have an interval")
 	}
+	// As many figures on both sides, but of different rounds.
+	p.Felix = report(single, load.Pub, figures{rate: 1e6}, figures{}, figures{rate: 3e6})
+	p.Peer = report(single, load.Pub, figures{}, figures{rate: 1e6}, figures{rate: 3e6})
+	if _, _, ok := p.Interval(); ok {
+		t.Error("runs of different rounds have an interval")
+	}
 }
