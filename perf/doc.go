@@ -11,6 +11,7 @@
 //	matrix    a whole session in one command: cells, ceilings, NATS, charts, one page
 //	scale     what more streams, connections, log, subscribers and cores cost
 //	peers     felix and NATS in turn, one pair per promise; a module of its own
+//	take      makes the runs of a session, and again those that do not count
 //	session   what a measuring session leaves behind, how it is judged and printed
 //	ceiling   the probes that say what the machine can do without a broker
 //	crash     kills brokers and reads back what is left

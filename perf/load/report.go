@@ -47,6 +47,8 @@ type RunReport struct {
 	VoidReasons []string `json:"void_reasons"`
 	// Notes are what a reader should know.
 	Notes []string `json:"notes"`
+	// LineNs is what a cache line took to another CPU and back, the longer of before and after the run; a session looks, felix bench does not.
+	LineNs *float64 `json:"cache_line_ns"`
 	Figures
 }
 

@@ -1,0 +1,141 @@
+package take
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"felix/perf/ceiling"
+	"felix/perf/load"
+)
+
+const (
+	// apartFrom is how many times the least that a cache line took it takes when CPUs are apart. On one core complex it varies by a half around its
+	// mean, on two it takes four times as long.
+	apartFrom = 3.0
+	// lookTime is how long one look at the cache line takes.
+	lookTime = 30 * time.Millisecond
+	// pause is how long a wait sleeps between two looks.
+	pause = 200 * time.Millisecond
+	// maxWait is how long a run waits for CPUs that are apart. They mostly come together within seconds.
+	maxWait = 10 * time.Second
+	// patience is how long a session waits and makes runs again in all.
+	patience = 10 * time.Minute
+	// firstLooks is how many looks say at the beginning what the least is.
+	firstLooks = 10
+)
+
+// CPUs says whether the CPUs of the machine are as near each other as they can be. A nil one does not look.
+type CPUs struct {
+	line  func(context.Context) float64 // nanoseconds of a look; 0 is none
+	sleep func(context.Context, time.Duration) error
+	least float64 // that was seen
+	left  time.Duration
+	// For Notes.
+	waited        time.Duration
+	repeated, all int
+	stayed        int // runs that count although the CPUs were apart
+}
+
+// WatchCPUs looks a few times, which takes about 2.5 s, and returns what goes on looking. It is nil, which is good for everything, where there is one CPU.
+func WatchCPUs(ctx context.Context, progress io.Writer) *CPUs {
+	c := &CPUs{
+		line:  func(ctx context.Context) float64 { return ceiling.Line(ctx, lookTime) },
+		sleep: ceiling.Sleep,
+		left:  patience,
+	}
+	for range firstLooks {
+		if c.look(ctx) == 0 || c.sleep(ctx, pause) != nil {
+			return nil
+		}
+	}
+	fmt.Fprintf(progress, "a cache line from CPU to CPU and back takes %.0f ns at best\n", c.least)
+	return c
+}
+
+// look is what a cache line takes now, in nanoseconds; 0 when nobody can tell.
+func (c *CPUs) look(ctx context.Context) float64 {
+	if c == nil {
+		return 0
+	}
+	ns := c.line(ctx)
+	if ns > 0 && (c.least == 0 || ns < c.least) {
+		c.least = ns
+	}
+	return ns
+}
+
+// apart says whether ns is that of CPUs that are apart.
+func (c *CPUs) apart(ns float64) bool { return c != nil && ns > apartFrom*c.least }
+
+// Near waits until the CPUs are not apart, for maxWait at most and while there is patience left, and returns the last look in nanoseconds.
+func (c *CPUs) Near(ctx context.Context) float64 {
+	ns := c.look(ctx)
+	for waited := time.Duration(0); c.apart(ns) && waited < maxWait && c.left > 0; {
+		if c.sleep(ctx, pause) != nil {
+			break
+		}
+		waited += pause + lookTime
+		c.waited += pause + lookTime
+		c.left -= pause + lookTime
+		ns = c.look(ctx)
+	}
+	return ns
+}
+
+// Probe runs f, which measures something without a broker, as a Maker makes runs: when the CPUs are near, and again when they were apart at its end.
+func (c *CPUs) Probe(ctx context.Context, f func() error) error {
+	for apart := 0; ; apart++ {
+		before := c.Near(ctx)
+		began := time.Now()
+		if err := f(); err != nil {
+			return err
+		}
+		if took := time.Since(began); !c.apart(max(before, c.look(ctx))) || apart == maxApart || !c.again(took) {
+			return nil
+		}
+	}
+}
+
+// again says whether a run or probe that took so long may be made again because the CPUs were apart, and counts it.
+func (c *CPUs) again(took time.Duration) bool {
+	if c.left <= 0 {
+		return false
+	}
+	c.left -= took
+	c.repeated++
+	return true
+}
+
+// counted counts a run that counts.
+func (c *CPUs) counted(ns float64) {
+	if c == nil {
+		return
+	}
+	c.all++
+	if c.apart(ns) {
+		c.stayed++
+	}
+}
+
+// note writes into a report of one run what the cache line took, the longer of before and after.
+func (c *CPUs) note(r *load.Report, ns float64) {
+	if c == nil || ns == 0 || len(r.Runs) == 0 {
+		return
+	}
+	run := &r.Runs[len(r.Runs)-1]
+	run.LineNs = &ns
+	if c.apart(ns) {
+		run.Notes = append(run.Notes, fmt.Sprintf("the CPUs were apart: a cache line to another and back took %.0f ns, and %.0f at best", ns, c.least))
+	}
+}
+
+// Notes are what a reader of the session should know.
+func (c *CPUs) Notes() []string {
+	if c == nil || c.all == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("CPUs: a cache line to another and back took %.0f ns at best; %.0f s were spent waiting while it took more than %g times as long, %d runs and probes were made again because it did when they ended, and %d of %d count although it did",
+		c.least, c.waited.Seconds(), apartFrom, c.repeated, c.stayed, c.all)}
+}
