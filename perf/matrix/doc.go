@@ -2,6 +2,7 @@
 //
 //	go run ./perf/matrix                                         all of it, about 40 minutes on two CPUs; it says so when it begins
 //	go run ./perf/matrix -against perf/results/2026-11-30-0123456   the same, then both beside each other, in medians and in shares of the ceilings
+//	go run ./perf/matrix -twice                                  two sessions at once, run by run in turn, and both beside each other
 //	go run ./perf/matrix -cells '^lone|^memory' -peers=false -runs 10 -duration 5s
 //	go run ./perf/matrix -brief -cells '^memory-256B-64$' -peers=false -o /tmp/out
 //	go run ./perf/matrix -read DIR -against OTHER                prints an old session again; measures nothing
@@ -25,9 +26,17 @@
 // back to back, so that both sides of it see the same phase: ten pairs in five rounds are A B B A in each. Where they do not divide, some rounds have
 // one more. For two revisions take perf/compare.
 //
-// A void run is made again at once, at most maxVoids times in a cell and session; then it stands and the cell is void. A run that fails ends the
+// A void run is made again at once, at most maxVoids times in a cell and session; then it stands and the cell is void. So is a run that met virtual CPUs
+// that their host had moved apart, within bounds (package take). A run that fails ends the
 // session, but for a pair of perf/peers, which is left out of the rounds that follow; then the command ends with an error after all else.
 // With -brief there is round 1 alone, and it counts.
+//
+// # Two at once
+//
+// Two sessions of one commit that are made one after the other meet two machines, where a host moves its virtual ones between CPUs and gives them more
+// or less of the memory: without a broker the bare loop had 27 % less, and the echo 20 % more, 39 minutes later (2026-11). What they differ by says nothing of the
+// broker or of this program then. With -twice both meet the same: every run of the first has one of the second beside it, A B in a round and B A in the
+// next, each on its own fresh broker, with samples of the ceilings of its own. What they differ by is what medians of so many runs are good for.
 //
 // # Cells that are compared
 //

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"felix/perf/ceiling"
@@ -31,6 +32,7 @@ type options struct {
 	jumbo            bool
 	one, felixd      string // a cell to run once, and the broker's program
 	dir              string // "": perf/results/DATE-COMMIT
+	twice            bool
 	against          string
 	read, readme     string // results directories: no session is made
 	command          string // that makes the same session again, anywhere
@@ -57,6 +59,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.StringVar(&o.one, "one", "", "cell to run once with the broker of -felixd, printing its report as JSON: what a session starts for the jumbo build")
 	flags.StringVar(&o.felixd, "felixd", "", "the program of felixd for -one")
 	flags.StringVar(&o.dir, "o", "", "results directory; empty means perf/results/DATE-COMMIT")
+	flags.BoolVar(&o.twice, "twice", false, "makes two sessions at once, run by run in turn, the second in the directory of the first with -2 behind it, and holds it against the first")
 	flags.StringVar(&o.against, "against", "", "results directory of a session before, whose medians are compared")
 	flags.StringVar(&o.read, "read", "", "results directory to print again instead of measuring")
 	flags.StringVar(&o.readme, "readme", "", "results directory whose table goes into README.md")
@@ -101,6 +104,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, fmt.Errorf("duration is %v and warmup %v; give more than 0", o.duration, o.warmup)
 	case (o.one != "") != (o.felixd != ""):
 		return o, errors.New("-one runs a cell with the program of -felixd; give both")
+	case o.twice && (o.against != "" || o.read != "" || o.readme != "" || o.one != ""):
+		return o, errors.New("-twice makes two sessions and holds one against the other; leave -against, -read, -readme and -one out")
 	case o.read != "" && o.readme != "":
 		return o, errors.New("-read prints a session and -readme puts its table into README.md; give one of them")
 	case (o.read != "" || o.readme != "") && o.dir != "":
@@ -128,56 +133,76 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 			return fmt.Errorf("-against: %w", err)
 		}
 	}
-	var s session.Session
+	var books []*book
 	if o.read != "" {
-		if s, err = session.Read(o.read); err != nil {
+		s, err := session.Read(o.read)
+		if err != nil {
 			return fmt.Errorf("-read: %w", err)
 		}
 		if err := render(o.read, s); err != nil {
 			return err
 		}
-	} else if s, err = measure(ctx, &o, progress); err != nil && s.Cells == nil {
+		books = []*book{{dir: o.read, session: s}}
+	} else if books, err = measure(ctx, o, progress); books == nil {
 		return err
 	}
-	tables := s.Tables()[:min(2, len(s.Tables()))] // what is lost and what is missed
-	if o.against != "" {
-		tables = s.AgainstTables(before, o.against)
+	last := books[len(books)-1]
+	if o.twice {
+		before, o.against = books[0].session, books[0].dir
 	}
-	for _, t := range tables {
-		if _, failed := io.WriteString(out, t.Markdown()); failed != nil {
-			return errors.Join(err, failed)
+	var text strings.Builder
+	if o.against != "" {
+		for _, t := range last.session.AgainstTables(before, filepath.ToSlash(filepath.Clean(o.against))) {
+			text.WriteString(t.Markdown())
+		}
+		err = errors.Join(err, os.WriteFile(filepath.Join(last.dir, session.AgainstFile), []byte(text.String()), 0o644))
+	} else {
+		tables := last.session.Tables()
+		for _, t := range tables[:min(2, len(tables))] { // what is lost and what is missed
+			text.WriteString(t.Markdown())
 		}
 	}
-	return err // of pairs that were given up
+	_, failed := io.WriteString(out, text.String())
+	return errors.Join(err, failed) // err is of pairs that were given up
 }
 
-// measure makes a session. When pairs were given up, there is an error and the session without them; otherwise one of both.
-func measure(ctx context.Context, o *options, progress io.Writer) (s session.Session, err error) {
+// measure makes a session, or two. Pairs that were given up are an error beside the books, which lack them; after any other there are none.
+func measure(ctx context.Context, o options, progress io.Writer) (books []*book, err error) {
 	root, err := session.ModuleRoot(ctx)
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	if o.dir == "" {
 		if o.dir, err = freeDir(filepath.Join(root, "perf", "results", session.DirName(time.Now(), session.Commit(ctx, root)))); err != nil {
-			return s, err
+			return nil, err
 		}
+	}
+	books = []*book{newBook(o.dir)}
+	if o.twice {
+		second, err := freeDir(o.dir + "-2")
+		if err != nil {
+			return nil, err
+		}
+		books = append(books, newBook(second))
 	}
 	work, err := os.MkdirTemp("", "felix-matrix-")
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	defer os.RemoveAll(work)
-	b := &bench{options: *o, root: root, work: work, progress: progress}
+	b := &bench{options: o, root: root, work: work, progress: progress, books: books}
 	b.once, b.sample = b.oneRun, b.ceilings
 	if err := b.build(ctx); err != nil {
-		return s, err
+		return nil, err
 	}
 	err = b.do(ctx)
-	if err != nil && (b.session.Peers == nil || ctx.Err() != nil) {
-		return s, err
+	if err != nil && (books[len(books)-1].session.Peers == nil || ctx.Err() != nil) {
+		return nil, err
 	}
-	fmt.Fprintf(progress, "the session is in %s; %s is the page\n", o.dir, filepath.Join(o.dir, session.PageFile))
-	return b.session, err
+	for _, k := range books {
+		fmt.Fprintf(progress, "a session is in %s; %s is the page\n", k.dir, filepath.Join(k.dir, session.PageFile))
+	}
+	return books, err
 }
 
 // maxSessions is how many sessions of a day and commit find a name.

@@ -47,6 +47,7 @@ func TestParse(t *testing.T) {
 		`"x" is no flag`:              {"x"},
 		"give one of them":            {"-read", "a", "-readme", "b"},
 		"-o is where":                 {"-read", "a", "-o", "b"},
+		"-twice makes two":            {"-twice", "-against", "a"},
 		"-one runs a cell with":       {"-one", "lone-memory"},
 		`no cell is called "-jumbo$"`: {"-jumbo=false", "-cells", "-jumbo$"},
 	} {
@@ -115,7 +116,11 @@ func TestEstimate(t *testing.T) {
 	if total > 45*time.Minute || total < 30*time.Minute {
 		t.Errorf("%d runs take about %v", runs, total)
 	}
-	o.runs = 1
+	o.twice = true
+	if twice, n := (&bench{options: o, peerPairs: 22}).estimate(); twice != 2*total || n != 2*runs {
+		t.Errorf("two sessions: %d runs, %v", n, twice)
+	}
+	o.twice, o.runs = false, 1
 	if less, _ := (&bench{options: o, peerPairs: 22}).estimate(); less >= total*2/3 {
 		t.Errorf("one run of each takes about %v", less)
 	}

@@ -13,13 +13,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"felix/perf/ceiling"
 	"felix/perf/load"
 	"felix/perf/session"
+	"felix/perf/take"
 )
 
 // A bench is where a session is made.
@@ -34,8 +34,9 @@ type bench struct {
 	progress     io.Writer
 	once         func(ctx context.Context, c cell) (*load.Report, error) // a run on a fresh broker
 	sample       func(ctx context.Context, c *session.Ceilings) error    // adds a sample of each ceiling
-	taken        map[string]*taken                                       // runs by cell; an entry for each cell of the session at most
-	session      session.Session
+	cpus         *take.CPUs
+	notes        []string // for readers of every book
+	books        []*book  // one, or with -twice two
 }
 
 // programs are both ends as processes, of one build. The generator is this program, which runs a cell with -one.
@@ -106,6 +107,9 @@ func (b *bench) estimate() (total time.Duration, runs int) {
 		total += time.Duration(n) * (b.warmup + b.duration + perRun)
 		runs += n
 	}
+	if b.twice {
+		total, runs = 2*total, 2*runs
+	}
 	return total, runs
 }
 
@@ -117,25 +121,34 @@ func (b *bench) settleOf(c cell) time.Duration {
 	return c.settle
 }
 
-// do makes the whole session and leaves it in o.dir.
+// do makes the whole session, or both, and leaves each in its directory.
 func (b *bench) do(ctx context.Context) error {
 	total, runs := b.estimate()
 	_, rounds := b.rounds()
 	fmt.Fprintf(b.progress, "%d cells and %d pairs in %d rounds, %d runs: about %.0f minutes\n", len(b.cells), b.peerPairs, rounds, runs, math.Ceil(total.Minutes()))
-	cells := &session.Cells{Machine: load.ThisMachine(), Command: b.command, Disk: diskOf(b.work)}
-	if commit := session.Commit(ctx, b.root); commit != "" {
-		cells.Machine.Commit = commit
-	}
-	b.session.Cells = cells
 	if b.brief {
-		cells.Notes = append(cells.Notes, "brief: every run is too short to say anything")
+		b.notes = append(b.notes, "brief: every run is too short to say anything")
+	} else {
+		b.cpus = take.WatchCPUs(ctx, b.progress)
+	}
+	if b.twice {
+		b.notes = append(b.notes, fmt.Sprintf("two sessions were made at once, run by run in turn: %s and %s", filepath.Base(b.books[0].dir), filepath.Base(b.books[1].dir)))
+	}
+	for _, k := range b.books {
+		cells := &session.Cells{Machine: load.ThisMachine(), Command: b.command, Disk: diskOf(b.work)}
+		if commit := session.Commit(ctx, b.root); commit != "" {
+			cells.Machine.Commit = commit
+		}
+		k.session.Cells = cells
 	}
 	if err := b.allRounds(ctx); err != nil {
 		return err
 	}
-	var err error
-	if cells.Idle, err = b.idle(ctx); err != nil {
-		return err
+	for _, k := range b.books {
+		var err error
+		if k.session.Cells.Idle, err = b.idle(ctx); err != nil {
+			return err
+		}
 	}
 	if err := b.write(); err != nil || !b.peers {
 		return err
@@ -143,12 +156,14 @@ func (b *bench) do(ctx context.Context) error {
 	return errors.Join(b.runPeers(ctx), b.write())
 }
 
-// write leaves what there is in the results directory, charts and page included.
+// write leaves what there is in the results directories, charts and page included.
 func (b *bench) write() error {
-	if err := session.WriteJSON(filepath.Join(b.dir, session.CellsFile), b.session.Cells); err != nil {
-		return err
+	for _, k := range b.books {
+		if err := errors.Join(session.WriteJSON(filepath.Join(k.dir, session.CellsFile), k.session.Cells), render(k.dir, k.session)); err != nil {
+			return err
+		}
 	}
-	return render(b.dir, b.session)
+	return nil
 }
 
 // oneRun makes a run of a cell on a fresh broker.
@@ -235,17 +250,22 @@ func (b *bench) ceilings(ctx context.Context, c *session.Ceilings) error {
 		{ceiling.OneProcess, &c.LoopInOnePerSec, &c.EchoInOneP50us, &c.SinkInOneMBPerSec},
 		{ceiling.TwoProcesses, &c.LoopPerSec, &c.EchoP50us, &c.SinkMBPerSec},
 	} {
-		loop, err := form.Loop(ctx, ceiling.LoopConfig{Duration: long, Warmup: long / 4})
-		if err != nil {
-			return fmt.Errorf("ceiling L: %w", err)
-		}
-		echo, err := form.Echo(ctx, 256, rounds)
-		if err != nil {
-			return fmt.Errorf("ceiling E: %w", err)
-		}
-		sink, err := form.Sink(ctx, 1, long)
-		if err != nil {
-			return fmt.Errorf("ceiling S: %w", err)
+		var loop, sink float64
+		var echo ceiling.EchoResult
+		for _, probe := range []struct {
+			name string
+			run  func() error
+		}{
+			{"L", func() (err error) {
+				loop, err = form.Loop(ctx, ceiling.LoopConfig{Duration: long, Warmup: long / 4})
+				return err
+			}},
+			{"E", func() (err error) { echo, err = form.Echo(ctx, 256, rounds); return err }},
+			{"S", func() (err error) { sink, err = form.Sink(ctx, 1, long); return err }},
+		} {
+			if err := b.cpus.Probe(ctx, probe.run); err != nil {
+				return fmt.Errorf("ceiling %s: %w", probe.name, err)
+			}
 		}
 		*form.loop = append(*form.loop, loop)
 		*form.echo = append(*form.echo, float64(echo.P50)/1e3)
@@ -301,35 +321,37 @@ func (b *bench) idle(ctx context.Context) (idle *session.Idle, err error) {
 	return &session.Idle{CPUPercent: cores * 100, RSSMB: usage[load.RSSBytes] / 1e6}, err
 }
 
-// runPeers runs perf/peers, which leaves its part in the results directory. What it left before it failed is taken all the same.
+// runPeers runs perf/peers, which leaves its part in the results directories. What it left before it failed is taken all the same.
 func (b *bench) runPeers(ctx context.Context) error {
 	fmt.Fprintln(b.progress, "peers")
-	dir, err := filepath.Abs(b.dir)
-	if err != nil {
-		return err
-	}
-	// A file of an earlier session in this directory would be taken for what this one left.
-	file := filepath.Join(dir, session.PeersFile)
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	_, rounds := b.rounds()
-	cmd := b.child(ctx, b.peersProgram, "-o", dir, "-rounds", fmt.Sprint(rounds), "-duration", b.duration.String(), "-warmup", b.warmup.String())
+	args := []string{"-rounds", fmt.Sprint(rounds), "-duration", b.duration.String(), "-warmup", b.warmup.String(), fmt.Sprintf("-watch=%t", !b.brief)}
+	for i, k := range b.books {
+		dir, err := filepath.Abs(k.dir)
+		if err != nil {
+			return err
+		}
+		// A file of an earlier session in this directory would be taken for what this one left.
+		if err := os.Remove(filepath.Join(dir, session.PeersFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		args = append(args, []string{"-o", "-second"}[i], dir)
+	}
+	cmd := b.child(ctx, b.peersProgram, args...)
 	cmd.Dir = filepath.Join(b.root, "perf", "peers")
 	failed := cmd.Run()
 	if failed != nil {
-		failed = fmt.Errorf("perf/peers: %w; the cells and what it measured are kept, and -peers=false leaves it out", failed)
-		if _, err := os.Stat(file); err != nil {
-			return failed
+		failed = fmt.Errorf("perf/peers: %w; the cells and what it measured are kept, with notes that say why, and -peers=false leaves it out", failed)
+	}
+	for _, k := range b.books {
+		if _, err := os.Stat(filepath.Join(k.dir, session.PeersFile)); err != nil && failed != nil {
+			continue
 		}
-	}
-	read, err := session.Read(dir)
-	if err != nil {
-		return errors.Join(failed, err)
-	}
-	b.session.Peers = read.Peers
-	if failed != nil && len(read.Peers.Notes) > 0 {
-		failed = fmt.Errorf("%w: %s", failed, strings.Join(read.Peers.Notes, "; "))
+		read, err := session.Read(k.dir)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		k.session.Peers = read.Peers
 	}
 	return failed
 }

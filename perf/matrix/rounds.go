@@ -11,15 +11,31 @@ import (
 	"felix/perf/load"
 	"felix/perf/session"
 	"felix/perf/stats"
+	"felix/perf/take"
 )
 
 // maxVoids is how many runs of a cell are made again because they are void, in the whole session.
 const maxVoids = 2
 
-// taken is what a session has of a cell so far.
-type taken struct {
-	reports []*load.Report // the first is of round 0, unless the session is brief
-	voids   int            // runs that were made again
+// A book is one session of those that are made at the same time.
+type book struct {
+	dir     string
+	taken   map[string]*take.Runs // by cell, an entry for each at most; the first run is of round 0, unless the session is brief
+	session session.Session
+}
+
+// newBook is one with nothing in it yet.
+func newBook(dir string) *book {
+	return &book{dir: dir, taken: map[string]*take.Runs{}, session: session.Session{Cells: &session.Cells{}}}
+}
+
+// inTurn are the books in the order of a round: A B, B A, A B ...
+func (b *bench) inTurn(round int) []*book {
+	books := slices.Clone(b.books)
+	if round%2 == 1 {
+		slices.Reverse(books)
+	}
+	return books
 }
 
 // rounds are the numbers of the first round and the last. Nothing of round 0 counts; a brief session has round 1 alone.
@@ -57,23 +73,20 @@ func (b *bench) order(turn []cell, round int) []int {
 
 // allRounds makes every run of every cell, and writes what there is after each round and when it fails.
 func (b *bench) allRounds(ctx context.Context) error {
-	b.taken = map[string]*taken{}
-	cells := b.session.Cells
-	notes := slices.Clip(cells.Notes)
 	first, last := b.rounds()
 	for round := first; round <= last; round++ {
 		if err := b.round(ctx, round); err != nil {
-			cells.Notes = append(notes, fmt.Sprintf("cut short in round %d of %d: %v", round, last, err))
-			if b.collect(); len(cells.Cells) > 0 {
+			b.collect(fmt.Sprintf("cut short in round %d of %d: %v", round, last, err))
+			if slices.ContainsFunc(b.books, func(k *book) bool { return len(k.session.Cells.Cells) > 0 }) {
 				err = errors.Join(err, b.write())
 			}
 			return err
 		}
-		cells.Notes = notes
+		note := ""
 		if round < last {
-			cells.Notes = append(notes, fmt.Sprintf("not whole: after round %d of %d", round, last))
+			note = fmt.Sprintf("not whole: after round %d of %d", round, last)
 		}
-		b.collect()
+		b.collect(note)
 		if err := b.write(); err != nil {
 			return err
 		}
@@ -81,7 +94,7 @@ func (b *bench) allRounds(ctx context.Context) error {
 	return nil
 }
 
-// round takes a sample of the ceilings, but for round 0, and makes each turn's share of runs.
+// round takes a sample of the ceilings, but for round 0, and makes each turn's share of runs, for every book in turn.
 func (b *bench) round(ctx context.Context, round int) error {
 	_, last := b.rounds()
 	text := fmt.Sprintf("round %d of %d", round, last)
@@ -89,16 +102,20 @@ func (b *bench) round(ctx context.Context, round int) error {
 		text += ", which does not count"
 	} else {
 		fmt.Fprintf(b.progress, "%s: ceilings\n", text)
-		if err := b.sample(ctx, &b.session.Cells.Ceilings); err != nil {
-			return err
+		for _, k := range b.inTurn(round) {
+			if err := b.sample(ctx, &k.session.Cells.Ceilings); err != nil {
+				return err
+			}
 		}
 	}
 	all := turns(b.cells)
 	for i, turn := range all {
 		fmt.Fprintf(b.progress, "%s, cell %d of %d: %s\n", text, i+1, len(all), names(turn))
-		for _, j := range b.order(turn, round) {
-			if err := b.take(ctx, turn[j]); err != nil {
-				return fmt.Errorf("cell %s: %w", turn[j].Name, err)
+		for _, k := range b.inTurn(round) {
+			for _, j := range b.order(turn, round) {
+				if err := b.take(ctx, k, turn[j]); err != nil {
+					return fmt.Errorf("cell %s: %w", turn[j].Name, err)
+				}
 			}
 		}
 	}
@@ -113,65 +130,57 @@ func names(turn []cell) string {
 	return turn[0].Name
 }
 
-// take makes a run of a cell, again at once while it is void and that may be.
-func (b *bench) take(ctx context.Context, c cell) error {
-	t := b.taken[c.Name]
-	if t == nil {
-		t = &taken{}
-		b.taken[c.Name] = t
+// take makes a run of a cell for a book, again at once while it does not count and that may be.
+func (b *bench) take(ctx context.Context, k *book, c cell) error {
+	runs := k.taken[c.Name]
+	if runs == nil {
+		runs = &take.Runs{}
+		k.taken[c.Name] = runs
 	}
-	for {
-		report, err := b.once(ctx, c)
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
-		file := fmt.Sprintf("cell-%s-%d.json", c.Name, len(t.reports)+t.voids)
-		if err := session.WriteJSON(filepath.Join(b.dir, session.RawDir, file), report); err != nil {
-			return err
-		}
-		value, _ := c.figure.Of(&report.Figures)
-		fmt.Fprintf(b.progress, "  %s %s\n", c.figure, session.Number(value))
-		if report.Void && t.voids < maxVoids && !b.brief {
-			t.voids++
-			fmt.Fprintf(b.progress, "  void, once more: %s\n", session.Void(report))
-			continue
-		}
-		t.reports = append(t.reports, report)
-		return nil
+	maker := take.Maker{MaxVoids: maxVoids, CPUs: b.cpus, Progress: b.progress}
+	if b.brief {
+		maker.MaxVoids = 0
 	}
+	once := func(ctx context.Context) (*load.Report, error) { return b.once(ctx, c) }
+	return maker.Run(ctx, runs, "", c.figure, once, func(number int, report *load.Report) error {
+		return session.WriteJSON(filepath.Join(k.dir, session.RawDir, fmt.Sprintf("cell-%s-%d.json", c.Name, number)), report)
+	})
 }
 
-// collect takes into the session every cell that has a run that counts, in the order of the tables. Of two cells in turn whole pairs count.
-func (b *bench) collect() {
+// collect takes into every book the cells that have a run that counts, in the order of the tables, and what a reader should know: note, unless it
+// is "", and what the CPUs did. Of two cells in turn whole pairs count.
+func (b *bench) collect(note string) {
 	first, _ := b.rounds()
 	least := 2 - first // with the run of round 0
-	cells := b.session.Cells
-	cells.Cells = nil
-	for _, turn := range turns(b.cells) {
-		runs := -1
-		for _, c := range turn {
-			n := 0
-			if t := b.taken[c.Name]; t != nil {
-				n = len(t.reports)
+	for _, k := range b.books {
+		cells := k.session.Cells
+		cells.Cells, cells.Notes = nil, slices.Concat(b.notes, b.cpus.Notes())
+		if note != "" {
+			cells.Notes = append(cells.Notes, note)
+		}
+		for _, turn := range turns(b.cells) {
+			runs := -1
+			for _, c := range turn {
+				n := 0
+				if t := k.taken[c.Name]; t != nil {
+					n = len(t.Counted)
+				}
+				if runs < 0 || n < runs {
+					runs = n
+				}
 			}
-			if runs < 0 || n < runs {
-				runs = n
+			if runs < least {
+				continue
+			}
+			for _, c := range turn {
+				report := load.Join(k.taken[c.Name].Counted[:runs]...)
+				cells.Cells = append(cells.Cells, session.Cell{Name: c.Name, Group: c.group, Figure: c.figure, Report: report, Against: c.against})
+				cells.Machine.SocketBytes = max(cells.Machine.SocketBytes, report.Machine.SocketBytes)
 			}
 		}
-		if runs < least {
-			continue
+		place := func(c session.Cell) int {
+			return slices.IndexFunc(b.cells, func(o cell) bool { return o.Name == c.Name })
 		}
-		for _, c := range turn {
-			report := load.Join(b.taken[c.Name].reports[:runs]...)
-			cells.Cells = append(cells.Cells, session.Cell{Name: c.Name, Group: c.group, Figure: c.figure, Report: report, Against: c.against})
-			cells.Machine.SocketBytes = max(cells.Machine.SocketBytes, report.Machine.SocketBytes)
-		}
+		slices.SortStableFunc(cells.Cells, func(x, y session.Cell) int { return cmp.Compare(place(x), place(y)) })
 	}
-	place := func(c session.Cell) int {
-		return slices.IndexFunc(b.cells, func(o cell) bool { return o.Name == c.Name })
-	}
-	slices.SortStableFunc(cells.Cells, func(x, y session.Cell) int { return cmp.Compare(place(x), place(y)) })
 }

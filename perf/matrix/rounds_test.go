@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 // A fakeBench is a bench whose runs and ceilings are made up, and noted in order.
 type fakeBench struct {
 	bench
+	*book             // the first
 	made     []string // names of cells, and "ceilings"
 	progress strings.Builder
 	void     func(made []string) bool
@@ -26,9 +28,10 @@ type fakeBench struct {
 // newFake makes one for cells of these names, in this order, of which each may say what it runs against and in how many pairs.
 func newFake(t *testing.T, runs int, of ...cell) *fakeBench {
 	f := &fakeBench{void: func([]string) bool { return false }, fail: func([]string) error { return nil }}
-	f.runs, f.dir, f.cells = runs, t.TempDir(), of
+	f.runs, f.cells = runs, of
+	f.book = newBook(t.TempDir())
+	f.books = []*book{f.book}
 	f.bench.progress = &f.progress
-	f.session.Cells = &session.Cells{}
 	f.sample = func(_ context.Context, c *session.Ceilings) error {
 		f.made = append(f.made, "ceilings")
 		c.LoopPerSec = append(c.LoopPerSec, float64(len(f.made)))
@@ -233,6 +236,65 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
+// TestTwice wants two sessions whose runs are made in turn, each with its own ceilings, raw reports and cells.
+func TestTwice(t *testing.T) {
+	x, a, b := named("x", "", 0), named("A", "", 0), named("B", "A", 0)
+	f := newFake(t, 2, x, a, b)
+	f.twice = true
+	second := newBook(t.TempDir())
+	f.books = append(f.books, second)
+	if err := f.allRounds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(f.made, " "); got != "x x A B A B ceilings ceilings x x A B A B ceilings ceilings x x B A B A" {
+		t.Error(got)
+	}
+	for i, want := range []map[string]string{
+		{"x": "[10 17]", "A": "[13 20]", "ceilings": "[8 15]"}, // second in round 1, first in round 2
+		{"x": "[9 18]", "A": "[11 22]", "ceilings": "[7 16]"},
+	} {
+		k := f.books[i]
+		s, err := session.Read(k.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{"x": fmt.Sprint(counted(s.Cells, "x")), "A": fmt.Sprint(counted(s.Cells, "A")), "ceilings": fmt.Sprint(s.Cells.Ceilings.LoopPerSec)}
+		if !maps.Equal(got, want) {
+			t.Errorf("session %d: %v, want %v", i+1, got, want)
+		}
+		if files, _ := filepath.Glob(filepath.Join(k.dir, session.RawDir, "cell-*.json")); len(files) != 9 {
+			t.Errorf("session %d: raw reports %v", i+1, files)
+		}
+	}
+	if _, runs := f.estimate(); runs != len(f.made)-4 {
+		t.Errorf("%d runs are estimated", runs)
+	}
+
+	// What there is when they are cut short is there in both: one run of x that counts, and of the second session another.
+	f = newFake(t, 2, x)
+	second = newBook(t.TempDir())
+	f.books = append(f.books, second)
+	broken := errors.New("broken")
+	f.fail = func(made []string) error {
+		if len(made) == 10 { // x x, ceilings ceilings x x, ceilings ceilings x, x
+			return broken
+		}
+		return nil
+	}
+	if err := f.allRounds(t.Context()); !errors.Is(err, broken) {
+		t.Fatalf("%v: %v", f.made, err)
+	}
+	for i, k := range f.books {
+		s, err := session.Read(k.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(counted(s.Cells, "x")); n != 2-i || !strings.Contains(s.Markdown(nil), "cut short in round 2") {
+			t.Errorf("session %d has %d runs that count and the notes %q", i+1, n, s.Cells.Notes)
+		}
+	}
+}
+
 // TestPeersGivenUp wants what perf/peers left before it failed to be part of the session, and nothing that an older one left.
 func TestPeersGivenUp(t *testing.T) {
 	left := filepath.Join(t.TempDir(), "left.json")
@@ -242,12 +304,12 @@ func TestPeersGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		script string
+		script string // -o DIR are the last arguments
 		pairs  int
 		want   string
 	}{
-		{"cp '" + left + "' \"$2\"/peers.json; exit 1", 3, "pair x was given up in round 3"},
-		{"cp '" + left + "' \"$2\"/peers.json", 3, ""},
+		{"shift 7; cp '" + left + "' \"$2\"/peers.json; exit 1", 3, "perf/peers: exit status 1"},
+		{"shift 7; cp '" + left + "' \"$2\"/peers.json", 3, ""},
 		{"exit 1", 0, "perf/peers: exit status 1"},
 	} {
 		f := newFake(t, 5)

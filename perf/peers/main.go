@@ -22,7 +22,8 @@ type options struct {
 	pairs            []pair
 	rounds           int
 	duration, warmup time.Duration
-	dir              string
+	dir, second      string // results directories; "" is none
+	watch            bool   // the CPUs
 	felix            string // the tree to build felixd from
 	connections      int    // to NATS; 0: as many as the felix client has
 	command          string // that makes the same runs again, anywhere
@@ -42,12 +43,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.DurationVar(&o.duration, "duration", 2*time.Second, "measured time of a run")
 	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it")
 	flags.StringVar(&o.dir, "o", "", "directory that gets peers.json, peers.md and the report of every run, from perf/peers if it is relative; empty means none")
+	flags.StringVar(&o.second, "second", "", "directory of a second result, measured at the same time, run by run in turn with the first")
+	flags.BoolVar(&o.watch, "watch", true, "makes a run again when the CPUs were far apart from each other, as the host of virtual ones may have them")
 	flags.StringVar(&o.felix, "felix", filepath.Join("..", ".."), "the tree to build felixd from")
 	flags.IntVar(&o.connections, "connections", 0, "connections of the publishers to NATS; 0 means as many as those of felix")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	o.command = session.CommandLine("go run -C perf/peers .", flags, "o", "felix", "list")
+	o.command = session.CommandLine("go run -C perf/peers .", flags, "o", "second", "felix", "list")
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("%q is no flag", flags.Arg(0))
 	}
@@ -69,6 +72,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	switch {
 	case len(o.pairs) == 0:
 		return o, fmt.Errorf("no pair is called %q; -list names them", *names)
+	case o.second != "" && o.dir == "":
+		return o, errors.New("-second is where a second result goes; say with -o where the first one goes")
 	case o.rounds < 1 || o.rounds > maxRounds:
 		return o, fmt.Errorf("rounds is %d; give 1 to %d", o.rounds, maxRounds)
 	case o.duration < 10*time.Millisecond || o.warmup <= 0:
@@ -101,17 +106,24 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err := command(ctx, o.felix, "go", "build", "-o", programs.felixd, "./cmd/felixd"); err != nil {
 		return err
 	}
-	result := session.Peers{
-		Machine: load.ThisMachine(), Command: o.command, Peer: "nats-server " + programs.version, Setup: setup(o),
+	commit := session.Commit(ctx, o.felix)
+	var books []*book
+	for _, dir := range []string{o.dir, o.second} {
+		if dir == "" && len(books) > 0 {
+			break
+		}
+		result := &session.Peers{Machine: load.ThisMachine(), Command: o.command, Peer: "nats-server " + programs.version, Setup: setup(o)}
+		if commit != "" {
+			result.Machine.Commit = commit
+		}
+		books = append(books, &book{dir: dir, result: result})
 	}
-	if commit := session.Commit(ctx, o.felix); commit != "" {
-		result.Machine.Commit = commit
-	}
-	failed := o.measure(ctx, &result, programs.oneRun, progress)
-	if failed != nil && (ctx.Err() != nil || len(result.Notes) == 0) {
+	failed := o.measure(ctx, books, programs.oneRun, progress)
+	last := books[len(books)-1].result
+	if failed != nil && (ctx.Err() != nil || len(last.Pairs) == 0) {
 		return failed
 	}
-	_, err = io.WriteString(out, session.Session{Peers: &result}.Markdown(nil))
+	_, err = io.WriteString(out, session.Session{Peers: last}.Markdown(nil))
 	return errors.Join(failed, err)
 }
 
@@ -130,23 +142,29 @@ func setup(o options) []string {
 	}
 }
 
-// write leaves what there is in the results directory.
-func (o options) write(result *session.Peers) error {
-	if o.dir == "" {
-		return nil
+// write leaves what there is in the results directories.
+func (o options) write(books []*book) error {
+	for _, k := range books {
+		if k.dir == "" {
+			continue
+		}
+		err := session.WriteJSON(filepath.Join(k.dir, session.PeersFile), k.result)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(k.dir, "peers.md"), []byte(session.Session{Peers: k.result}.Markdown(nil)), 0o644)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err := session.WriteJSON(filepath.Join(o.dir, session.PeersFile), result); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(o.dir, "peers.md"), []byte(session.Session{Peers: result}.Markdown(nil)), 0o644)
+	return nil
 }
 
-// keep leaves the report of a run in the results directory.
-func (o options) keep(pair, side string, number int, report *load.Report) error {
-	if o.dir == "" {
+// keep leaves the report of a run in a results directory.
+func keep(dir, pair, side string, number int, report *load.Report) error {
+	if dir == "" {
 		return nil
 	}
-	return session.WriteJSON(filepath.Join(o.dir, session.RawDir, fmt.Sprintf("pair-%s-%s-%d.json", pair, side, number)), report)
+	return session.WriteJSON(filepath.Join(dir, session.RawDir, fmt.Sprintf("pair-%s-%s-%d.json", pair, side, number)), report)
 }
 
 // programs are what was built.

@@ -32,6 +32,7 @@ func TestParse(t *testing.T) {
 		"duration is 0s":              {"-duration", "0s"},
 		"connections is -1":           {"-connections", "-1"},
 		`"x" is no flag`:              {"x"},
+		"-second is where a second":   {"-second", "x"},
 	} {
 		if _, err := parse(args, new(strings.Builder)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)
@@ -95,9 +96,9 @@ func TestPeers(t *testing.T) {
 	if testing.Short() {
 		names = "^jetstream-sync-waiting-1KiB$"
 	}
-	dir := t.TempDir()
+	dir, second := t.TempDir(), t.TempDir()
 	var out, progress strings.Builder
-	err := run(t.Context(), []string{"-pairs", names, "-rounds", "1", "-duration", "300ms", "-warmup", "50ms", "-o", dir}, &out, &progress)
+	err := run(t.Context(), []string{"-pairs", names, "-rounds", "1", "-duration", "300ms", "-warmup", "50ms", "-watch=false", "-o", dir, "-second", second}, &out, &progress)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
@@ -124,9 +125,11 @@ func TestPeers(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"peers.md", session.PeersFile} {
-		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
-			t.Error(err)
+	for _, dir := range []string{dir, second} {
+		for _, file := range []string{"peers.md", session.PeersFile} {
+			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	if !strings.Contains(out.String(), "What is not equal") {

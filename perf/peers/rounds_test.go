@@ -41,19 +41,27 @@ func (f *fakeRunner) run(_ context.Context, _ options, p pair, peer bool) (*load
 	return r, nil
 }
 
-func fakeOptions(t *testing.T, rounds int, names ...string) options {
-	o := options{rounds: rounds, dir: t.TempDir()}
+func fakeOptions(rounds int, names ...string) options {
+	o := options{rounds: rounds}
 	for _, name := range names {
 		o.pairs = append(o.pairs, pair{Pair: session.Pair{Name: name, Figure: session.AckedPerSec}})
 	}
 	return o
 }
 
+// measure measures into one result, and returns it and its directory.
+func (f *fakeRunner) measure(ctx context.Context, t *testing.T, o options, progress *strings.Builder) (*session.Peers, string, error) {
+	k := &book{dir: t.TempDir(), result: &session.Peers{}}
+	err := o.measure(ctx, []*book{k}, f.run, progress)
+	return k.result, k.dir, err
+}
+
 // TestRounds wants A B of every pair in round 0, which is left out, then A B and B A by turns.
 func TestRounds(t *testing.T) {
-	o, f, result := fakeOptions(t, 3, "x", "y"), &fakeRunner{}, &session.Peers{}
+	f := &fakeRunner{}
 	var progress strings.Builder
-	if err := o.measure(t.Context(), result, f.run, &progress); err != nil {
+	result, dir, err := f.measure(t.Context(), t, fakeOptions(3, "x", "y"), &progress)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(f.made, " "); got != "xA xB yA yB xA xB yA yB xB xA yB yA xA xB yA yB" {
@@ -67,7 +75,7 @@ func TestRounds(t *testing.T) {
 	if len(result.Pairs) != 2 || result.Rounds != 3 || len(result.Notes) != 0 {
 		t.Errorf("%+v", result)
 	}
-	if files, _ := filepath.Glob(filepath.Join(o.dir, session.RawDir, "pair-*.json")); len(files) != len(f.made) {
+	if files, _ := filepath.Glob(filepath.Join(dir, session.RawDir, "pair-*.json")); len(files) != len(f.made) {
 		t.Errorf("raw reports: %v", files)
 	}
 	if !strings.Contains(progress.String(), "round 3 of 3, pair 2 of 2: y") {
@@ -86,8 +94,9 @@ func TestVoidRuns(t *testing.T) {
 		{"one", func(made []string) bool { return len(made) == 4 }, "A B A B B B A", session.Ahead},
 		{"all that count", func(made []string) bool { return len(made) > 2 }, "A B A A A A B B B B B A", session.FelixVoid},
 	} {
-		o, f, result := fakeOptions(t, 2, ""), &fakeRunner{void: test.void}, &session.Peers{}
-		if err := o.measure(t.Context(), result, f.run, new(strings.Builder)); err != nil {
+		f := &fakeRunner{void: test.void}
+		result, _, err := f.measure(t.Context(), t, fakeOptions(2, ""), new(strings.Builder))
+		if err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(f.made, " "); got != test.want || result.Pairs[0].Standing() != test.standing {
@@ -110,21 +119,20 @@ func TestGivenUp(t *testing.T) {
 		{10, "xA xB yA yB xA xB yA yB xB xA yB yA", "pair x was given up in round 2: felix: it did not start", map[string]int{"x": 1, "y": 2}},
 		{12, "xA xB yA yB xA xB yA yB xB xA yB yA", "pair y was given up in round 2: felix: it did not start", map[string]int{"x": 2, "y": 1}},
 	} {
-		o, result := fakeOptions(t, 2, "x", "y"), &session.Peers{}
 		f := &fakeRunner{fail: func(made []string) error {
 			if len(made) == test.at {
 				return broken
 			}
 			return nil
 		}}
-		err := o.measure(t.Context(), result, f.run, new(strings.Builder))
+		_, dir, err := f.measure(t.Context(), t, fakeOptions(2, "x", "y"), new(strings.Builder))
 		if name := strings.Fields(test.note)[1]; err == nil || !strings.HasPrefix(err.Error(), "1 of 2 pairs were given up") || !strings.HasSuffix(err.Error(), ": "+name) {
 			t.Errorf("run %d: %v", test.at, err)
 		}
 		if got := strings.Join(f.made, " "); got != test.order {
 			t.Errorf("run %d: %s, want %s", test.at, got, test.order)
 		}
-		s, err := session.Read(o.dir)
+		s, err := session.Read(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,16 +148,15 @@ func TestGivenUp(t *testing.T) {
 		}
 	}
 
-	o, result := fakeOptions(t, 2, "x", "y"), &session.Peers{}
 	f := &fakeRunner{fail: func([]string) error { return broken }}
-	if err := o.measure(t.Context(), result, f.run, new(strings.Builder)); err == nil || len(f.made) != 2 || len(result.Notes) != 2 || len(result.Pairs) != 0 {
+	result, _, err := f.measure(t.Context(), t, fakeOptions(2, "x", "y"), new(strings.Builder))
+	if err == nil || len(f.made) != 2 || len(result.Notes) != 2 || len(result.Pairs) != 0 {
 		t.Errorf("all of them: %v %v %+v", err, f.made, result)
 	}
 }
 
 // TestEnds wants the end of the context to end everything, and what counts to be kept.
 func TestEnds(t *testing.T) {
-	o, result := fakeOptions(t, 2, "x", "y"), &session.Peers{}
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &fakeRunner{fail: func(made []string) error {
 		if len(made) < 7 {
@@ -158,10 +165,38 @@ func TestEnds(t *testing.T) {
 		cancel()
 		return errors.New("interrupted")
 	}}
-	if err := o.measure(ctx, result, f.run, new(strings.Builder)); !errors.Is(err, context.Canceled) || len(f.made) != 7 || len(result.Notes) != 0 {
+	result, dir, err := f.measure(ctx, t, fakeOptions(2, "x", "y"), new(strings.Builder))
+	if !errors.Is(err, context.Canceled) || len(f.made) != 7 || len(result.Notes) != 0 {
 		t.Errorf("%v after %v, %q", err, f.made, result.Notes)
 	}
-	if s, err := session.Read(o.dir); err != nil || len(s.Peers.Pairs) != 1 || s.Peers.Rounds != 1 {
+	if s, err := session.Read(dir); err != nil || len(s.Peers.Pairs) != 1 || s.Peers.Rounds != 1 {
 		t.Errorf("%+v %v", s.Peers, err)
+	}
+}
+
+// TestTwice wants two results whose runs are made in turn, and a pair that is given up to be in the notes of both.
+func TestTwice(t *testing.T) {
+	f := &fakeRunner{fail: func(made []string) error {
+		if len(made) == 11 { // in round 2, whose runs 9 and 10 are those of the first result
+			return errors.New("it did not start")
+		}
+		return nil
+	}}
+	var books []*book
+	for range 2 {
+		books = append(books, &book{dir: t.TempDir(), result: &session.Peers{}})
+	}
+	err := fakeOptions(2, "x").measure(t.Context(), books, f.run, new(strings.Builder))
+	if err == nil || len(f.made) != 11 {
+		t.Errorf("%v: %v", f.made, err)
+	}
+	for i, k := range books {
+		s, err := session.Read(k.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Peers.Rounds != 2-i || len(s.Peers.Notes) != 1 {
+			t.Errorf("result %d: %d rounds, %q", i+1, s.Peers.Rounds, s.Peers.Notes)
+		}
 	}
 }

@@ -18,12 +18,13 @@ import (
 
 // Names in a results directory.
 const (
-	CellsFile  = "cells.json"
-	PeersFile  = "peers.json"
-	RawDir     = "raw"
-	ChartsDir  = "charts"
-	ReportFile = "report.md"
-	PageFile   = "report.html"
+	CellsFile   = "cells.json"
+	PeersFile   = "peers.json"
+	RawDir      = "raw"
+	ChartsDir   = "charts"
+	ReportFile  = "report.md"
+	PageFile    = "report.html"
+	AgainstFile = "against.md" // how it stands to an earlier session, where that was asked
 )
 
 // A Session is what a results directory holds. Either part may be missing.
