@@ -1,6 +1,9 @@
 package wal
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Backend writes groups. One goroutine calls it, the lane's, which waits for the disk in it.
 type Backend interface {
@@ -19,6 +22,12 @@ type poller interface {
 	Poll()
 }
 
+// An expecter is a Backend that waits for the disk in one way or another by how many wait with it.
+type expecter interface {
+	// Expect says how many batches wait for the sync that is asked for next, and when that is. The goroutine that calls the Backend calls it.
+	Expect(batches int, now time.Time)
+}
+
 // BackendKind chooses a Backend.
 type BackendKind uint8
 
@@ -27,7 +36,7 @@ const (
 	BackendAuto BackendKind = iota
 	// BackendSync makes a write call and a sync call per group.
 	BackendSync
-	// BackendURing makes a write call and has the kernel's workers sync, so that nobody holds a processor meanwhile.
+	// BackendURing makes a write call and has the kernel's workers sync, so that nobody holds a processor meanwhile that others want.
 	BackendURing
 )
 

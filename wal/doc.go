@@ -99,6 +99,8 @@
 //     want the processors that the calls hold, the ring gives 1.7 times the records of 4 KiB in batches (133 against 77 k/s) and twice
 //     those of 64 waiting publishers (43 against 22 k/s); the same day and machine, both in one run. Write and sync linked in the ring
 //     took two more wake-ups of kernel workers per group and were a fifth slower in small groups than writing with a call.
+//   - A lone publish has the call's two wake-ups less with either backend: the ring syncs with a call while one batch at a time waits and the
+//     process leaves a processor unused (backend_uring.go). Measured by CPU time, not guessed by load: beside other traffic the processor is not to spare.
 //   - The whole active segment is scanned at start; older ones are taken from their footers. The scan runs at over 10 GB/s
 //     from the page cache (BenchmarkScan), so checkpoints within a segment only add safety.
 //   - Read errors at start refuse the lane: a region that cannot be read is neither a torn end nor damage that is understood.

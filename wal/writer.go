@@ -8,6 +8,7 @@ import (
 // writer is what the lane's goroutine owns: the tail of the log.
 type writer struct {
 	backend  Backend
+	expect   func(batches int, now time.Time) // of the backend; nil where it has none
 	active   *segment
 	sequence uint64 // of the last group written
 	durable  uint64 // highest sequence known to be on disk
@@ -43,6 +44,9 @@ func (l *Lane) writeLoop() {
 	w.backend = newBackend(l.opts.Backend, l.opts.Log)
 	if p, ok := w.backend.(poller); ok {
 		l.poller.Store(&p)
+	}
+	if e, ok := w.backend.(expecter); ok {
+		w.expect = e.Expect
 	}
 	if l.opts.WrapBackend != nil {
 		w.backend = l.opts.WrapBackend(w.backend)
@@ -102,6 +106,9 @@ func (l *Lane) writeOpen(g *openGroup) {
 	if err := l.Err(); err != nil {
 		g.err = err
 	} else {
+		if g.sync && l.w.expect != nil {
+			l.w.expect(len(g.dir), l.now())
+		}
 		g.err = l.writeGroup(g.dir, g.body, g.sync)
 		if g.err == nil {
 			l.stats.batches.Add(uint64(len(g.dir)))
