@@ -14,8 +14,8 @@
 // Welch's t on logarithms, the effect b/a - 1 with its 95 % interval, and a verdict: faster, slower, or not shown when the interval
 // holds 0. With many cells and figures one in twenty is shown by chance: look at the interval, and run again what surprises.
 //
-// A void run is made again, at most as often as there are rounds; then compare ends with an error, since a side that loses
-// records is not slower or faster.
+// A void run of a side is made again, in a cell at most as often as there are rounds; then compare ends with an error, since a side that loses
+// records is not slower or faster. So is a run that met virtual CPUs that their host had moved apart, within bounds (package take).
 //
 // Start reading at run in main.go.
 package main

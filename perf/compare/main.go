@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"felix/perf/load"
+	"felix/perf/session"
 	"felix/perf/stats"
+	"felix/perf/take"
 )
 
 func main() { load.Main("compare", run) }
@@ -24,6 +27,7 @@ type options struct {
 	cells            []load.Cell
 	rounds           int
 	duration, warmup time.Duration
+	watch            bool // the CPUs
 	json             string
 }
 
@@ -41,6 +45,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.IntVar(&o.rounds, "rounds", 10, "runs of each side in each cell")
 	flags.DurationVar(&o.duration, "duration", 5*time.Second, "measured time of a run")
 	flags.DurationVar(&o.warmup, "warmup", time.Second, "time before it")
+	flags.BoolVar(&o.watch, "watch", true, "makes a run again when the CPUs were far apart from each other, as the host of virtual ones may have them")
 	flags.StringVar(&o.json, "json", "", "file that gets the figures of every run and the comparisons")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -86,13 +91,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		}
 	}
 	result := result{A: o.a.text, B: o.b.text, Machine: load.ThisMachine(), Rounds: o.rounds, DurationSec: o.duration.Seconds()}
+	var cpus *take.CPUs
+	if o.watch {
+		cpus = take.WatchCPUs(ctx, progress)
+	}
 	for _, cell := range o.cells {
-		measured, err := measure(ctx, o, cell, oneRun, progress)
+		measured, err := measure(ctx, o, cpus, cell, oneRun, progress)
 		if err != nil {
 			return err
 		}
 		result.Cells = append(result.Cells, compareCell(cell.Name, measured))
 	}
+	result.Notes = cpus.Notes()
 	if o.json != "" {
 		text, err := json.MarshalIndent(result, "", "  ")
 		if err != nil {
@@ -124,47 +134,28 @@ func oneRun(ctx context.Context, o options, cell load.Cell, s side) (report *loa
 }
 
 // measure makes all runs of a cell, in turn, and returns those that count of A and of B.
-func measure(ctx context.Context, o options, cell load.Cell, once runner, progress io.Writer) (of [2][]load.Figures, err error) {
-	voids := 0
-	valid := func(b bool) (*load.Report, error) {
-		s := o.a
+func measure(ctx context.Context, o options, cpus *take.CPUs, cell load.Cell, once runner, progress io.Writer) (of [2][]load.Figures, err error) {
+	maker := take.Maker{MaxVoids: o.rounds, CPUs: cpus, Progress: progress}
+	sides := [2]side{o.a, o.b}
+	var runs [2]take.Runs
+	fmt.Fprintln(progress, cell.Name)
+	for _, b := range slices.Concat([]bool{false, true}, stats.Interleave(o.rounds)) { // the first of each does not count
+		i := 0
 		if b {
-			s = o.b
+			i = 1
 		}
-		for {
-			report, err := once(ctx, o, cell, s)
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				return nil, fmt.Errorf("cell %s, side %s: %w", cell.Name, s.text, err)
-			}
-			if !report.Void {
-				return report, nil
-			}
-			reasons := strings.Join(report.Runs[0].VoidReasons, "; ")
-			if voids++; voids > o.rounds {
-				return nil, fmt.Errorf("cell %s, side %s: %d runs were void, the last because %s", cell.Name, s.text, voids, reasons)
-			}
-			fmt.Fprintf(progress, "%s %s: void, once more: %s\n", cell.Name, s.text, reasons)
+		run := func(ctx context.Context) (*load.Report, error) { return once(ctx, o, cell, sides[i]) }
+		name := "AB"[i:i+1] + " "
+		if err := maker.Run(ctx, &runs[i], name, session.AckedPerSec, run, func(int, *load.Report) error { return nil }); err != nil {
+			return of, fmt.Errorf("cell %s, side %s: %w", cell.Name, sides[i].text, err)
 		}
-	}
-	for _, b := range []bool{false, true} { // the first of each does not count
-		if _, err := valid(b); err != nil {
-			return of, err
+		report := runs[i].Counted[len(runs[i].Counted)-1]
+		if report.Void {
+			return of, fmt.Errorf("cell %s, side %s: %d runs were void, the last because %s", cell.Name, sides[i].text, o.rounds+1, session.Void(report))
 		}
-	}
-	for i, b := range stats.Interleave(o.rounds) {
-		report, err := valid(b)
-		if err != nil {
-			return of, err
+		if len(runs[i].Counted) > 1 {
+			of[i] = append(of[i], report.Figures)
 		}
-		side := 0
-		if b {
-			side = 1
-		}
-		of[side] = append(of[side], report.Figures)
-		fmt.Fprintf(progress, "%s %d/%d %s: %.0f records/s\n", cell.Name, i+1, 2*o.rounds, "AB"[side:side+1], report.AckedPerSec)
 	}
 	return of, nil
 }
@@ -177,6 +168,7 @@ type result struct {
 	Rounds      int          `json:"rounds"`
 	DurationSec float64      `json:"duration_sec"`
 	Cells       []cellResult `json:"cells"`
+	Notes       []string     `json:"notes"`
 }
 
 type cellResult struct {
@@ -248,5 +240,11 @@ func (r result) print(out io.Writer) error {
 				cell.Cell, f.Name, f.MeanA, f.MeanB, f.Effect*100, f.Low*100, f.High*100, f.P, f.Verdict)
 		}
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(out, "\n%s\n", note)
+	}
+	return nil
 }

@@ -67,6 +67,7 @@ func fake(order *string, void func(n int) bool) runner {
 		r.AckedPerSec, r.BrokerCPUSecPerMillion = rate, &cost
 		r.Ack = &load.Latency{P50: 1e6 / rate, P99: 3e6 / rate}
 		r.Void = void(n)
+		r.Runs[0].Void = r.Void
 		return r, nil
 	}
 }
@@ -75,7 +76,7 @@ func TestMeasure(t *testing.T) {
 	o := options{a: side{text: "A"}, b: side{text: "B"}, rounds: 8}
 	cell, _ := load.FindCell("lone-memory")
 	order := ""
-	of, err := measure(t.Context(), o, cell, fake(&order, func(int) bool { return false }), new(strings.Builder))
+	of, err := measure(t.Context(), o, nil, cell, fake(&order, func(int) bool { return false }), new(strings.Builder))
 	if err != nil || order != "AB"+"ABBAABBAABBAABBA" {
 		t.Fatal(err, order)
 	}
@@ -98,15 +99,15 @@ func TestMeasure(t *testing.T) {
 
 	// A void run is made again; a side that is void again and again is an error.
 	order = ""
-	if of, err = measure(t.Context(), o, cell, fake(&order, func(n int) bool { return n == 4 }), new(strings.Builder)); err != nil || order != "AB"+"ABBBAABBAABBAABBA" || len(of[0]) != 8 || len(of[1]) != 8 {
+	if of, err = measure(t.Context(), o, nil, cell, fake(&order, func(n int) bool { return n == 4 }), new(strings.Builder)); err != nil || order != "AB"+"ABBBAABBAABBAABBA" || len(of[0]) != 8 || len(of[1]) != 8 {
 		t.Errorf("%v %s", err, order)
 	}
-	if _, err = measure(t.Context(), o, cell, fake(&order, func(n int) bool { return n > 3 }), new(strings.Builder)); err == nil || !strings.Contains(err.Error(), "9 runs were void, the last because a lie") {
+	if _, err = measure(t.Context(), o, nil, cell, fake(&order, func(n int) bool { return n > 3 }), new(strings.Builder)); err == nil || !strings.Contains(err.Error(), "9 runs were void, the last because a lie") {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err = measure(ctx, o, cell, fake(&order, func(int) bool { return false }), new(strings.Builder)); !errors.Is(err, context.Canceled) {
+	if _, err = measure(ctx, o, nil, cell, fake(&order, func(int) bool { return false }), new(strings.Builder)); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -119,7 +120,7 @@ func TestCompare(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out.json")
 	var out, progress strings.Builder
 	err := run(t.Context(), []string{
-		"-b", "FELIX_CORE_SHARDS=1", "-cells", "memory-256B-64", "-rounds", "3", "-duration", "1s", "-warmup", "100ms", "-json", file,
+		"-b", "FELIX_CORE_SHARDS=1", "-cells", "memory-256B-64", "-rounds", "3", "-duration", "1s", "-warmup", "100ms", "-watch=false", "-json", file,
 	}, &out, &progress)
 	if err != nil {
 		t.Fatal(err)

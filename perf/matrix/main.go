@@ -152,7 +152,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	var text strings.Builder
 	if o.against != "" {
-		for _, t := range last.session.AgainstTables(before, filepath.ToSlash(filepath.Clean(o.against))) {
+		for _, t := range last.session.AgainstTables(before, filepath.Base(o.against)) {
 			text.WriteString(t.Markdown())
 		}
 		err = errors.Join(err, os.WriteFile(filepath.Join(last.dir, session.AgainstFile), []byte(text.String()), 0o644))

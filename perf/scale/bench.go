@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"felix/perf/load"
+	"felix/perf/take"
 )
 
 // A part is measured and judged by itself.
@@ -42,6 +43,8 @@ type bench struct {
 	progress       io.Writer
 	begun          time.Time
 	part           string // that is measured
+	cpus           *take.CPUs
+	notes          []string // for readers of the report
 	report         Report
 }
 
@@ -76,7 +79,8 @@ func (b *bench) inTurn(ctx context.Context, runs int, variants ...variant) ([]*S
 				i = len(variants) - 1 - k
 			}
 			for {
-				s, err := variants[i].once(ctx)
+				var s Sample
+				err := b.cpus.Probe(ctx, func() (err error) { s, err = variants[i].once(ctx); return err })
 				if ctx.Err() != nil {
 					return nil, ctx.Err()
 				}

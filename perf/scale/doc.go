@@ -22,7 +22,8 @@
 // count, so that a drift of the machine falls on all alike. A value is the median of the runs that count, a ratio that of two medians, the
 // spread (max - min) / median. Its 95 % interval is Welch's on logarithms for ratios, Student's for values (package stats). A row meets its
 // target when the whole interval does, misses it when none of it does, and is not shown otherwise: more -runs narrow the interval.
-// A void run is made again, at most twice; a part that stays void has no verdict.
+// A void run is made again, at most twice; a part that stays void has no verdict. So is a run that met virtual CPUs that their host had moved apart,
+// within bounds (package take).
 //
 // # What is measured how
 //

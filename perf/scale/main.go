@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"felix/perf/load"
 	"felix/perf/session"
+	"felix/perf/take"
 
 	"github.com/dustin/go-humanize"
 )
@@ -158,7 +160,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		b.report.Machine.Commit = commit
 	}
 	if o.brief {
-		b.report.Notes = append(b.report.Notes, "brief: every run is too short and every number too small to say anything")
+		b.notes = append(b.notes, "brief: every run is too short and every number too small to say anything")
 	}
 	var whole time.Duration
 	for _, p := range o.parts {
@@ -173,6 +175,9 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		if err := load.Build(ctx, root, program, name); err != nil {
 			return err
 		}
+	}
+	if !o.brief {
+		b.cpus = take.WatchCPUs(ctx, progress)
 	}
 	for i, p := range o.parts {
 		b.sayf("part %d of %d: %s, about %v", i+1, len(o.parts), p.name, p.estimate(&o).Round(time.Second))
@@ -191,6 +196,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 
 // write leaves the report.
 func (b *bench) write() error {
+	b.report.Notes = slices.Concat(b.notes, b.cpus.Notes())
 	if err := session.WriteJSON(filepath.Join(b.dir, jsonFile), &b.report); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type CPUs struct {
 	// For Notes.
 	waited        time.Duration
 	repeated, all int
-	stayed        int // runs that count although the CPUs were apart
+	stayed        int // of all that count, those that count although the CPUs were apart
 }
 
 // WatchCPUs looks a few times, which takes about 2.5 s, and returns what goes on looking. It is nil, which is good for everything, where there is one CPU.
@@ -84,7 +84,7 @@ func (c *CPUs) Near(ctx context.Context) float64 {
 	return ns
 }
 
-// Probe runs f, which measures something without a broker, as a Maker makes runs: when the CPUs are near, and again when they were apart at its end.
+// Probe runs f, which measures something, as a Maker makes runs: when the CPUs are near, and again when they were apart at its end.
 func (c *CPUs) Probe(ctx context.Context, f func() error) error {
 	for apart := 0; ; apart++ {
 		before := c.Near(ctx)
@@ -92,9 +92,13 @@ func (c *CPUs) Probe(ctx context.Context, f func() error) error {
 		if err := f(); err != nil {
 			return err
 		}
-		if took := time.Since(began); !c.apart(max(before, c.look(ctx))) || apart == maxApart || !c.again(took) {
-			return nil
+		took := time.Since(began)
+		line := max(before, c.look(ctx))
+		if c.apart(line) && apart < maxApart && c.again(took) {
+			continue
 		}
+		c.counted(line)
+		return nil
 	}
 }
 
@@ -108,7 +112,7 @@ func (c *CPUs) again(took time.Duration) bool {
 	return true
 }
 
-// counted counts a run that counts.
+// counted counts a run or probe that counts.
 func (c *CPUs) counted(ns float64) {
 	if c == nil {
 		return
