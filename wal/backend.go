@@ -24,7 +24,7 @@ type poller interface {
 
 // An expecter is a Backend that waits for the disk in one way or another by how many wait with it.
 type expecter interface {
-	// Expect says how many batches wait for the sync that is asked for next, and when that is. The goroutine that calls the Backend calls it.
+	// Expect says how many batches the group has that is written and synced next, and when that is. The goroutine that calls the Backend calls it.
 	Expect(batches int, now time.Time)
 }
 

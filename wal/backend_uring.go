@@ -148,7 +148,7 @@ func (r *ringBackend) Write(f File, bufs [][]byte, off int64, sync bool) error {
 	return r.Sync(f)
 }
 
-// Expect says how many batches wait for the sync that is asked for next, and when that is.
+// Expect implements expecter.
 func (r *ringBackend) Expect(batches int, now time.Time) {
 	if batches != 1 {
 		r.alone, r.byCall = 0, false

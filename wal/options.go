@@ -59,6 +59,7 @@ type Options struct {
 	// (fault injection); it is called on the lane's goroutine.
 	Backend     BackendKind
 	WrapBackend func(Backend) Backend
+	openBackend func(kind BackendKind, log func(string)) Backend // newBackend, but in tests
 	// Notify is called, on a goroutine of the lane, whenever Drain may have something to give or a refused append may
 	// pass now. It must not block and must not call the lane. Nil means that the owner polls Drain.
 	Notify func()
@@ -128,6 +129,9 @@ func (o Options) withDefaults() (Options, error) {
 	defInt(&o.SpareSegments, 4)
 	defInt(&o.SparseShare, 12)
 	defInt(&o.IndexCache, 64)
+	if o.openBackend == nil {
+		o.openBackend = newBackend
+	}
 	if o.FS == nil {
 		o.FS = OSFS{}
 	}

@@ -8,7 +8,7 @@ import (
 // writer is what the lane's goroutine owns: the tail of the log.
 type writer struct {
 	backend  Backend
-	expect   func(batches int, now time.Time) // of the backend; nil where it has none
+	expecter expecter // the backend below what wraps it, where it is one
 	active   *segment
 	sequence uint64 // of the last group written
 	durable  uint64 // highest sequence known to be on disk
@@ -41,13 +41,11 @@ type job struct {
 func (l *Lane) writeLoop() {
 	defer l.ended.Done()
 	w := &l.w
-	w.backend = newBackend(l.opts.Backend, l.opts.Log)
+	w.backend = l.opts.openBackend(l.opts.Backend, l.opts.Log)
 	if p, ok := w.backend.(poller); ok {
 		l.poller.Store(&p)
 	}
-	if e, ok := w.backend.(expecter); ok {
-		w.expect = e.Expect
-	}
+	w.expecter, _ = w.backend.(expecter) // what wraps it need not hand this on
 	if l.opts.WrapBackend != nil {
 		w.backend = l.opts.WrapBackend(w.backend)
 	}
@@ -106,9 +104,6 @@ func (l *Lane) writeOpen(g *openGroup) {
 	if err := l.Err(); err != nil {
 		g.err = err
 	} else {
-		if g.sync && l.w.expect != nil {
-			l.w.expect(len(g.dir), l.now())
-		}
 		g.err = l.writeGroup(g.dir, g.body, g.sync)
 		if g.err == nil {
 			l.stats.batches.Add(uint64(len(g.dir)))
@@ -153,7 +148,8 @@ func (l *Lane) put(dir []dirEntry, body []byte, sync bool) error {
 		dir[i].crc = checksum(body[off : off+int(dir[i].size)])
 		off += int(dir[i].size)
 	}
-	w.lastWritten = max(w.lastWritten, l.now().UnixMicro())
+	now := l.now()
+	w.lastWritten = max(w.lastWritten, now.UnixMicro())
 	h := groupHeader{lane: seg.lane, epoch: seg.epoch, salt: seg.salt, sequence: w.sequence + 1, durable: w.durable,
 		written: w.lastWritten, bodyLen: uint32(len(body)), dir: dir, echo: w.echo}
 	w.head = appendGroupHeader(w.head[:0], &h)
@@ -174,6 +170,9 @@ func (l *Lane) put(dir []dirEntry, body []byte, sync bool) error {
 	}
 	if behind {
 		l.keep.poke()
+	}
+	if w.expecter != nil && sync && len(dir) > 0 {
+		w.expecter.Expect(len(dir), now)
 	}
 	if err := w.backend.Write(seg.file, bufs, seg.pos, sync); err != nil {
 		return l.fail(fmt.Errorf("write group %d at byte %d of %s: %w", h.sequence, seg.pos, seg.name, err))

@@ -3,6 +3,7 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,6 +52,48 @@ func TestGroupIsWhatArrivedMeanwhile(t *testing.T) {
 		t.Errorf("%d syncs for two groups", s.Syncs)
 	}
 	r.close()
+}
+
+// A tellingBackend notes what it is told to expect, and what it is asked to sync.
+type tellingBackend struct {
+	Backend
+	told []string
+}
+
+func (b *tellingBackend) Expect(batches int, now time.Time) {
+	b.told = append(b.told, fmt.Sprint(batches, !now.IsZero()))
+}
+
+func (b *tellingBackend) Write(f File, bufs [][]byte, off int64, sync bool) error {
+	if sync {
+		b.told = append(b.told, "sync")
+	}
+	return b.Backend.Write(f, bufs, off, sync)
+}
+
+// The backend knows right before each synced group how many batches wait for it, also where a segment is sealed first, and of no other sync.
+func TestExpect(t *testing.T) {
+	b := &tellingBackend{}
+	opts := testOptions()
+	opts.openBackend = func(kind BackendKind, log func(string)) Backend { b.Backend = newBackend(kind, log); return b }
+	opts.WrapBackend = func(inner Backend) Backend { return struct{ Backend }{inner} } // as brokers do, to time it
+	r := openRig(t, t.TempDir(), opts)
+	r.publish(1, 1, 10, OnCommit)
+	r.publish(1, 1, 10, None)
+	for shard := range uint64(3) {
+		base, _ := r.lane.End(shard)
+		r.next++
+		if _, err := r.lane.Append(testBatch(shard, base, 1, 10), OnCommit, r.next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until(func() bool { return len(r.tokens) == 5 })
+	r.publish(1, 1, 600<<10, OnCommit)
+	r.publish(1, 1, 600<<10, OnCommit) // into the next segment, after the seal of the first
+	r.close()
+	if got := strings.Join(b.told, ", "); got != "1 true, sync, 3 true, sync, 1 true, sync, sync, 1 true, sync, sync" { // the last is of Close
+		t.Error(got)
+	}
 }
 
 func TestBusyAndTooLarge(t *testing.T) {

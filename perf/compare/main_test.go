@@ -91,9 +91,9 @@ func TestMeasure(t *testing.T) {
 	if names != "acked_per_sec=faster ack_p50_us=faster ack_p99_us=faster broker_cpu_sec_per_million=not shown " {
 		t.Errorf("%s", names)
 	}
-	result := result{A: "A", B: "B", Rounds: 8, Cells: []cellResult{r}}
+	result := result{A: "A", B: "B", Rounds: 8, Cells: []cellResult{r}, Notes: []string{"a note"}}
 	var table strings.Builder
-	if err := result.print(&table); err != nil || !strings.Contains(table.String(), "lone-memory  acked_per_sec") || strings.Count(table.String(), "\n") != 9 {
+	if err := result.print(&table); err != nil || !strings.Contains(table.String(), "lone-memory  acked_per_sec") || strings.Count(table.String(), "\n") != 11 || !strings.HasSuffix(table.String(), "\na note\n") {
 		t.Errorf("%v\n%s", err, table.String())
 	}
 

@@ -301,6 +301,34 @@ func TestMatrix(t *testing.T) {
 	if why := session.Void(c.Cells[0].Report); why == "" && !strings.Contains(out.String(), "Medians of 1 of 1 are within 10 %") {
 		t.Errorf("%s", out.String())
 	}
+	if text, err := os.ReadFile(filepath.Join(dir, session.AgainstFile)); err != nil || string(text) != out.String() {
+		t.Errorf("%s: %v\n%s", session.AgainstFile, err, text)
+	}
+}
+
+// TestMatrixTwice makes two sessions of one cell at once, for a moment, and wants the second held against the first.
+func TestMatrixTwice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds felixd and measures for some seconds")
+	}
+	dir := filepath.Join(t.TempDir(), "results")
+	var out, progress strings.Builder
+	if err := run(t.Context(), []string{"-brief", "-twice", "-cells", "^memory-256B-64$", "-peers=false", "-o", dir}, &out, &progress); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	for _, dir := range []string{dir, dir + "-2"} {
+		s, err := session.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Cells.Cells) != 1 || s.Cells.Idle == nil || !slices.ContainsFunc(s.Cells.Notes, func(n string) bool { return strings.Contains(n, "results and results-2") }) {
+			t.Errorf("%s: %+v", dir, s.Cells)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir+"-2", session.AgainstFile))
+	if err != nil || string(text) != out.String() || !strings.Contains(out.String(), "## Against results\n") {
+		t.Errorf("%s: %v\n%s", session.AgainstFile, err, out.String())
+	}
 }
 
 // TestJumbo runs a cell in both builds, for a moment, each with its generator as a process, and wants larger packets from the one of them.

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -341,7 +342,7 @@ func (b *bench) runPeers(ctx context.Context) error {
 	cmd.Dir = filepath.Join(b.root, "perf", "peers")
 	failed := cmd.Run()
 	if failed != nil {
-		failed = fmt.Errorf("perf/peers: %w; the cells and what it measured are kept, with notes that say why, and -peers=false leaves it out", failed)
+		failed = fmt.Errorf("perf/peers: %w; the cells and what it measured are kept, and -peers=false leaves it out", failed)
 	}
 	for _, k := range b.books {
 		if _, err := os.Stat(filepath.Join(k.dir, session.PeersFile)); err != nil && failed != nil {
@@ -352,6 +353,9 @@ func (b *bench) runPeers(ctx context.Context) error {
 			return errors.Join(failed, err)
 		}
 		k.session.Peers = read.Peers
+	}
+	if left := b.books[0].session.Peers; failed != nil && left != nil && len(left.Notes) > 0 { // the same for every book
+		failed = fmt.Errorf("%w: %s", failed, strings.Join(left.Notes, "; "))
 	}
 	return failed
 }

@@ -29,15 +29,6 @@ func newBook(dir string) *book {
 	return &book{dir: dir, taken: map[string]*take.Runs{}, session: session.Session{Cells: &session.Cells{}}}
 }
 
-// inTurn are the books in the order of a round: A B, B A, A B ...
-func (b *bench) inTurn(round int) []*book {
-	books := slices.Clone(b.books)
-	if round%2 == 1 {
-		slices.Reverse(books)
-	}
-	return books
-}
-
 // rounds are the numbers of the first round and the last. Nothing of round 0 counts; a brief session has round 1 alone.
 func (b *bench) rounds() (first, last int) {
 	if b.brief {
@@ -102,7 +93,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 		text += ", which does not count"
 	} else {
 		fmt.Fprintf(b.progress, "%s: ceilings\n", text)
-		for _, k := range b.inTurn(round) {
+		for _, k := range stats.InTurn(b.books, round) {
 			if err := b.sample(ctx, &k.session.Cells.Ceilings); err != nil {
 				return err
 			}
@@ -111,7 +102,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 	all := turns(b.cells)
 	for i, turn := range all {
 		fmt.Fprintf(b.progress, "%s, cell %d of %d: %s\n", text, i+1, len(all), names(turn))
-		for _, k := range b.inTurn(round) {
+		for _, k := range stats.InTurn(b.books, round) {
 			for _, j := range b.order(turn, round) {
 				if err := b.take(ctx, k, turn[j]); err != nil {
 					return fmt.Errorf("cell %s: %w", turn[j].Name, err)

@@ -304,29 +304,34 @@ func TestPeersGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		script string // -o DIR are the last arguments
+		script string // -o DIR -second DIR are the last arguments
 		pairs  int
 		want   string
 	}{
-		{"shift 7; cp '" + left + "' \"$2\"/peers.json; exit 1", 3, "perf/peers: exit status 1"},
-		{"shift 7; cp '" + left + "' \"$2\"/peers.json", 3, ""},
+		{"shift 7; cp '" + left + "' \"$2\"/peers.json; cp '" + left + "' \"$4\"/peers.json; exit 1", 3, "pair x was given up in round 3"},
+		{"shift 7; cp '" + left + "' \"$2\"/peers.json; cp '" + left + "' \"$4\"/peers.json", 3, ""},
 		{"exit 1", 0, "perf/peers: exit status 1"},
 	} {
 		f := newFake(t, 5)
+		f.books = append(f.books, newBook(t.TempDir()))
 		f.root = filepath.Join("..", "..")
 		f.peersProgram = filepath.Join(t.TempDir(), "peers")
 		if err := os.WriteFile(f.peersProgram, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(f.write(), session.WriteJSON(filepath.Join(f.dir, session.PeersFile), &session.Peers{})); err != nil {
-			t.Fatal(err)
+		for _, k := range f.books {
+			if err := errors.Join(f.write(), session.WriteJSON(filepath.Join(k.dir, session.PeersFile), &session.Peers{})); err != nil {
+				t.Fatal(err)
+			}
 		}
 		err := f.runPeers(t.Context())
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", test.script, err, test.want)
 		}
-		if got := f.session.Peers; (got == nil) != (test.pairs == 0) || got != nil && len(got.Pairs) != test.pairs {
-			t.Errorf("%s: %+v", test.script, got)
+		for i, k := range f.books {
+			if got := k.session.Peers; (got == nil) != (test.pairs == 0) || got != nil && len(got.Pairs) != test.pairs {
+				t.Errorf("%s, session %d: %+v", test.script, i+1, got)
+			}
 		}
 	}
 }

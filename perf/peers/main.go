@@ -143,7 +143,7 @@ func setup(o options) []string {
 }
 
 // write leaves what there is in the results directories.
-func (o options) write(books []*book) error {
+func write(books []*book) error {
 	for _, k := range books {
 		if k.dir == "" {
 			continue

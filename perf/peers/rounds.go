@@ -62,12 +62,8 @@ func (o options) measure(ctx context.Context, books []*book, once runner, progre
 		if round == 0 {
 			text += ", which does not count"
 		}
-		inTurn := slices.Clone(books)
-		if round%2 == 1 {
-			slices.Reverse(inTurn)
-		}
 		for i, p := range o.pairs {
-			for _, k := range inTurn {
+			for _, k := range stats.InTurn(books, round) {
 				if givenUp[p.Name] {
 					break
 				}
@@ -83,7 +79,7 @@ func (o options) measure(ctx context.Context, books []*book, once runner, progre
 				default:
 					err = fmt.Errorf("pair %s, round %d: %w", p.Name, round, err)
 					if slices.ContainsFunc(books, func(k *book) bool { return k.collect(notes) > 0 }) {
-						err = errors.Join(err, o.write(books))
+						err = errors.Join(err, write(books))
 					}
 					return err
 				}
@@ -92,7 +88,7 @@ func (o options) measure(ctx context.Context, books []*book, once runner, progre
 		for _, k := range books {
 			k.collect(slices.Concat(notes, maker.CPUs.Notes()))
 		}
-		if err := o.write(books); err != nil {
+		if err := write(books); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"felix/perf/load"
+	"felix/perf/stats"
 	"felix/perf/take"
 )
 
@@ -62,8 +63,9 @@ type variant struct {
 // inTurn makes runs of every variant: one each that does not count, then A B C C B A ... The series are those of the variants, in their order,
 // and are in the report as well. A run that fails is void.
 func (b *bench) inTurn(ctx context.Context, runs int, variants ...variant) ([]*Series, error) {
-	series := make([]*Series, len(variants))
+	series, places := make([]*Series, len(variants)), make([]int, len(variants))
 	for i, v := range variants {
+		places[i] = i
 		series[i] = &Series{Part: b.part, Variant: v.name}
 		b.report.Series = append(b.report.Series, series[i])
 	}
@@ -73,11 +75,7 @@ func (b *bench) inTurn(ctx context.Context, runs int, variants ...variant) ([]*S
 		defer func(was time.Duration) { b.duration = was }(b.duration)
 	}
 	for round := range runs + 1 {
-		for k := range variants {
-			i := k
-			if round%2 == 1 {
-				i = len(variants) - 1 - k
-			}
+		for _, i := range stats.InTurn(places, round) {
 			for {
 				var s Sample
 				err := b.cpus.Probe(ctx, func() (err error) { s, err = variants[i].once(ctx); return err })

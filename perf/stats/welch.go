@@ -3,6 +3,7 @@ package stats
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // A Comparison is how b differs from a.
@@ -96,6 +97,15 @@ func Interleave(n int) []bool {
 		order = append(order, first, !first)
 	}
 	return order
+}
+
+// InTurn returns all in the order of a round: forward in round 0 and every other one, backward in those between, for the same reason as Interleave.
+func InTurn[T any](all []T, round int) []T {
+	all = slices.Clone(all)
+	if round%2 == 1 {
+		slices.Reverse(all)
+	}
+	return all
 }
 
 // studentCDF is P(T <= t) of Student's distribution.

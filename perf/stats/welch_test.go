@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -142,6 +143,18 @@ func TestCompareRates(t *testing.T) {
 	near(t, "coverage", float64(covered)/rounds, 0.95, 0.015)
 	if float64(found)/rounds < 0.95 {
 		t.Errorf("10 %% were found in %d of %d", found, rounds)
+	}
+}
+
+func TestInTurn(t *testing.T) {
+	all := []string{"A", "B", "C"}
+	for round, want := range []string{"ABC", "CBA", "ABC", "CBA"} {
+		if got := strings.Join(InTurn(all, round), ""); got != want {
+			t.Errorf("round %d: %s", round, got)
+		}
+	}
+	if strings.Join(all, "") != "ABC" || len(InTurn([]string(nil), 1)) != 0 {
+		t.Errorf("%v", all)
 	}
 }
 

@@ -69,14 +69,13 @@ func (c *CPUs) look(ctx context.Context) float64 {
 // apart says whether ns is that of CPUs that are apart.
 func (c *CPUs) apart(ns float64) bool { return c != nil && ns > apartFrom*c.least }
 
-// Near waits until the CPUs are not apart, for maxWait at most and while there is patience left, and returns the last look in nanoseconds.
-func (c *CPUs) Near(ctx context.Context) float64 {
+// near waits until the CPUs are not apart, for maxWait at most and while there is patience left, and returns the last look in nanoseconds.
+func (c *CPUs) near(ctx context.Context) float64 {
 	ns := c.look(ctx)
-	for waited := time.Duration(0); c.apart(ns) && waited < maxWait && c.left > 0; {
-		if c.sleep(ctx, pause) != nil {
+	for range maxWait / (pause + lookTime) {
+		if !c.apart(ns) || c.left <= 0 || c.sleep(ctx, pause) != nil {
 			break
 		}
-		waited += pause + lookTime
 		c.waited += pause + lookTime
 		c.left -= pause + lookTime
 		ns = c.look(ctx)
@@ -84,32 +83,39 @@ func (c *CPUs) Near(ctx context.Context) float64 {
 	return ns
 }
 
-// Probe runs f, which measures something, as a Maker makes runs: when the CPUs are near, and again when they were apart at its end.
-func (c *CPUs) Probe(ctx context.Context, f func() error) error {
-	for apart := 0; ; apart++ {
-		before := c.Near(ctx)
-		began := time.Now()
-		if err := f(); err != nil {
-			return err
-		}
-		took := time.Since(began)
-		line := max(before, c.look(ctx))
-		if c.apart(line) && apart < maxApart && c.again(took) {
-			continue
-		}
-		c.counted(line)
-		return nil
+// while runs f when the CPUs are near and returns the longer look of before and after, in nanoseconds, and how long f took.
+func (c *CPUs) while(ctx context.Context, f func() error) (line float64, took time.Duration, err error) {
+	before := c.near(ctx)
+	began := time.Now()
+	if err := f(); err != nil {
+		return 0, 0, err
 	}
+	took = time.Since(began)
+	return max(before, c.look(ctx)), took, nil
 }
 
-// again says whether a run or probe that took so long may be made again because the CPUs were apart, and counts it.
-func (c *CPUs) again(took time.Duration) bool {
-	if c.left <= 0 {
+// again says whether what was made tries times before, and took so long, is made again because of the line, and counts it.
+func (c *CPUs) again(line float64, took time.Duration, tries int) bool {
+	if !c.apart(line) || tries >= maxApart || c.left <= 0 {
 		return false
 	}
 	c.left -= took
 	c.repeated++
 	return true
+}
+
+// Probe runs f, which measures something, as a Maker makes runs: when the CPUs are near, and again when they were apart at its end.
+func (c *CPUs) Probe(ctx context.Context, f func() error) error {
+	for tries := 0; ; tries++ {
+		line, took, err := c.while(ctx, f)
+		if err != nil {
+			return err
+		}
+		if !c.again(line, took, tries) {
+			c.counted(line)
+			return nil
+		}
+	}
 }
 
 // counted counts a run or probe that counts.

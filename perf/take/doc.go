@@ -1,6 +1,6 @@
-// Package take makes the runs of a measuring session, and again those that do not count. perf/matrix and perf/peers make theirs with it.
+// Package take makes the runs of a measuring session, and again those that do not count. perf/matrix, peers, compare and scale make theirs with it.
 //
-//	CPUs.Near -> run -> CPUs.look -> keep -> again? -> counted
+//	CPUs.near -> run -> CPUs.look -> keep -> again? -> counted
 //	waits             a cache line   raw report
 //
 // # When a run is made again

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"felix/perf/load"
 	"felix/perf/session"
@@ -31,17 +30,14 @@ type Maker struct {
 // from 0, the ones that do not count too. The line that says how it went begins with name. Errors are those of once and keep as they are, and that of ctx once it has ended.
 func (m *Maker) Run(ctx context.Context, runs *Runs, name string, figure session.Figure, once func(context.Context) (*load.Report, error), keep func(number int, r *load.Report) error) error {
 	for apart := 0; ; {
-		before := m.CPUs.Near(ctx)
-		began := time.Now()
-		report, err := once(ctx)
-		took := time.Since(began)
+		var report *load.Report
+		line, took, err := m.CPUs.while(ctx, func() (err error) { report, err = once(ctx); return err })
 		if ended := ctx.Err(); ended != nil {
 			err = ended
 		}
 		if err != nil {
 			return err
 		}
-		line := max(before, m.CPUs.look(ctx))
 		m.CPUs.note(report, line)
 		if err := keep(runs.made, report); err != nil {
 			return err
@@ -54,7 +50,7 @@ func (m *Maker) Run(ctx context.Context, runs *Runs, name string, figure session
 			runs.voids++
 			fmt.Fprintf(m.Progress, "  %svoid, once more: %s\n", name, session.Void(report))
 			continue
-		case m.CPUs.apart(line) && apart < maxApart && m.CPUs.again(took):
+		case m.CPUs.again(line, took, apart):
 			apart++
 			fmt.Fprintf(m.Progress, "  %sthe CPUs were apart, once more: a cache line took %.0f ns\n", name, line)
 			continue

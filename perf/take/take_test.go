@@ -145,12 +145,12 @@ func TestProbe(t *testing.T) {
 func TestPatience(t *testing.T) {
 	f := &fake{looks: []float64{400}}
 	c := f.cpus()
-	c.Near(t.Context())
+	c.near(t.Context())
 	if f.slept < maxWait-2*time.Second || f.slept > maxWait {
 		t.Errorf("one wait slept %v", f.slept)
 	}
 	for range 1000 {
-		c.Near(t.Context())
+		c.near(t.Context())
 	}
 	if f.slept > patience {
 		t.Errorf("all waits slept %v", f.slept)
@@ -164,7 +164,7 @@ func TestPatience(t *testing.T) {
 	f = &fake{looks: []float64{400, 450, 410}}
 	c = f.cpus()
 	c.least = 0
-	if c.Near(t.Context()); f.slept != 0 || c.apart(450) {
+	if c.near(t.Context()); f.slept != 0 || c.apart(450) {
 		t.Errorf("waited %v for CPUs that are always far from each other", f.slept)
 	}
 }
@@ -188,13 +188,13 @@ func TestEnds(t *testing.T) {
 		t.Error(err)
 	}
 	f.looks = []float64{400}
-	if m.CPUs.Near(ctx); f.slept > pause {
+	if m.CPUs.near(ctx); f.slept > pause {
 		t.Errorf("waited %v after the end", f.slept)
 	}
 	if len(runs.Counted) != 0 {
 		t.Errorf("%d runs count", len(runs.Counted))
 	}
-	if c := WatchCPUs(ctx, new(strings.Builder)); c != nil || c.Near(ctx) != 0 || c.Notes() != nil || c.apart(1) {
+	if c := WatchCPUs(ctx, new(strings.Builder)); c != nil || c.near(ctx) != 0 || c.Notes() != nil || c.apart(1) {
 		t.Error("after the end somebody looks on")
 	}
 }
